@@ -1,0 +1,260 @@
+//! Reads a cluster's audit log: who called the API server, and what for. Never judges what is too much.
+//!
+//! The API server writes each call down before its reply ends, so a call whose reply was read to the end is there.
+//! Watches are there once they end.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// The audit log of one cluster.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    path: PathBuf,
+}
+
+/// A position in an audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
+
+/// One finished call to the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Who called; the impersonated user when there was one.
+    pub user: String,
+    /// What the client called itself.
+    pub user_agent: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
+    pub verb: String,
+    /// The API group; empty for the core group and for calls that are not about objects.
+    pub group: String,
+    /// The plural, such as `persistentvolumes`; empty for calls such as `/version`.
+    pub resource: String,
+    /// Such as `status`; else empty.
+    pub subresource: String,
+    /// Empty for what has no namespace.
+    pub namespace: String,
+    /// Empty for lists and watches.
+    pub name: String,
+    /// The HTTP status of the reply.
+    pub code: u16,
+    /// Path and query as asked.
+    pub uri: String,
+    /// Whether nothing was to be stored.
+    pub dry_run: bool,
+}
+
+impl Call {
+    /// Whether this call asked to change what is stored. Also true when it was refused: see [`Call::succeeded`].
+    /// Reviews and tokens are made by `create` too, but are not stored and do not count.
+    pub fn is_write(&self) -> bool {
+        let changes =
+            matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection");
+        let review = matches!(self.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
+        let token = self.resource == "serviceaccounts" && self.subresource == "token";
+        changes && !self.dry_run && !review && !token
+    }
+
+    /// Whether it is about a Lease or an Event, which are counted apart.
+    pub fn is_lease_or_event(&self) -> bool {
+        matches!(
+            (self.group.as_str(), self.resource.as_str()),
+            ("coordination.k8s.io", "leases") | ("" | "events.k8s.io", "events")
+        )
+    }
+
+    /// Whether the reply was a success.
+    pub fn succeeded(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+}
+
+impl Audit {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The file: one JSON event a line.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the log ends now.
+    pub fn mark(&self) -> Result<Mark> {
+        let meta = std::fs::metadata(&self.path)
+            .with_context(|| format!("failed to look at the audit log {}", self.path.display()))?;
+        Ok(Mark(meta.len()))
+    }
+
+    /// The beginning of the log.
+    pub fn beginning(&self) -> Mark {
+        Mark(0)
+    }
+
+    /// Every call that finished after `mark`, oldest first.
+    pub fn since(&self, mark: Mark) -> Result<Vec<Call>> {
+        let mut file = File::open(&self.path)
+            .with_context(|| format!("failed to open the audit log {}", self.path.display()))?;
+        let length = file.metadata()?.len();
+        ensure!(
+            length >= mark.0,
+            "the audit log {} is shorter than the mark ({length} < {}): the mark is of another cluster",
+            self.path.display(),
+            mark.0
+        );
+        file.seek(SeekFrom::Start(mark.0))?;
+        let mut calls = Vec::new();
+        let mut reader = BufReader::new(file);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            reader.read_line(&mut line)?;
+            // A line without its end is still being written; so is nothing that a caller has a reply for.
+            if !line.ends_with('\n') {
+                return Ok(calls);
+            }
+            calls.extend(parse(&line).with_context(|| format!("in the audit log {}", self.path.display()))?);
+        }
+    }
+}
+
+/// The parts of an audit event that a [`Call`] is made of.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: String,
+    verb: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    user: User,
+    impersonated_user: Option<User>,
+    #[serde(default)]
+    user_agent: String,
+    #[serde(default)]
+    object_ref: ObjectRef,
+    #[serde(default)]
+    response_status: ResponseStatus,
+}
+
+#[derive(Deserialize, Default)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ObjectRef {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResponseStatus {
+    code: u16,
+}
+
+fn parse(line: &str) -> Result<Option<Call>> {
+    let event: Event =
+        serde_json::from_str(line).with_context(|| format!("not an audit event: {}", line.trim_end()))?;
+    if event.stage != "ResponseComplete" {
+        return Ok(None);
+    }
+    let query = event.request_uri.split_once('?').map_or("", |(_, query)| query);
+    let dry_run = query.split('&').any(|pair| pair.starts_with("dryRun=") && pair != "dryRun=");
+    Ok(Some(Call {
+        user: event.impersonated_user.unwrap_or(event.user).username,
+        user_agent: event.user_agent,
+        verb: event.verb,
+        group: event.object_ref.api_group,
+        resource: event.object_ref.resource,
+        subresource: event.object_ref.subresource,
+        namespace: event.object_ref.namespace,
+        name: event.object_ref.name,
+        code: event.response_status.code,
+        uri: event.request_uri,
+        dry_run,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn event(verb: &str, uri: &str, object: &serde_json::Value) -> String {
+        json!({
+            "stage": "ResponseComplete", "verb": verb, "requestURI": uri, "userAgent": "test/1",
+            "user": {"username": "admin"}, "objectRef": object, "responseStatus": {"code": 201},
+        })
+        .to_string()
+    }
+
+    fn call(verb: &str, uri: &str, object: &serde_json::Value) -> Call {
+        parse(&event(verb, uri, object)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_impersonated_user_is_the_user() {
+        let mut event: serde_json::Value =
+            serde_json::from_str(&event("get", "/version", &json!({}))).unwrap();
+        event["impersonatedUser"] = json!({"username": "jane"});
+        assert_eq!(parse(&event.to_string()).unwrap().unwrap().user, "jane");
+    }
+
+    #[test]
+    fn other_stages_are_not_calls() {
+        let line = event("watch", "/api/v1/pods", &json!({})).replace("ResponseComplete", "ResponseStarted");
+        assert_eq!(parse(&line).unwrap(), None);
+    }
+
+    #[test]
+    fn a_dry_run_is_not_a_write() {
+        let pods = json!({"resource": "pods"});
+        assert!(call("create", "/api/v1/namespaces/a/pods", &pods).is_write());
+        assert!(!call("create", "/api/v1/namespaces/a/pods?fieldManager=x&dryRun=All", &pods).is_write());
+        assert!(!call("get", "/api/v1/namespaces/a/pods/b", &pods).is_write());
+    }
+
+    #[test]
+    fn reviews_and_tokens_are_not_writes() {
+        let review = json!({"resource": "subjectaccessreviews", "apiGroup": "authorization.k8s.io"});
+        assert!(!call("create", "/x", &review).is_write());
+        let token = json!({"resource": "serviceaccounts", "subresource": "token", "name": "x"});
+        assert!(!call("create", "/x", &token).is_write());
+    }
+
+    #[test]
+    fn leases_and_events_are_recognised_in_every_group() {
+        assert!(
+            call("update", "/x", &json!({"resource": "leases", "apiGroup": "coordination.k8s.io"}))
+                .is_lease_or_event()
+        );
+        assert!(call("create", "/x", &json!({"resource": "events"})).is_lease_or_event());
+        assert!(
+            call("create", "/x", &json!({"resource": "events", "apiGroup": "events.k8s.io"}))
+                .is_lease_or_event()
+        );
+        assert!(
+            !call("create", "/x", &json!({"resource": "events", "apiGroup": "example.com"}))
+                .is_lease_or_event()
+        );
+    }
+
+    #[test]
+    fn a_half_written_line_waits_for_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let audit = Audit::new(dir.path().join("audit.log"));
+        let line = event("get", "/version", &json!({}));
+        std::fs::write(audit.path(), format!("{line}\n{}", &line[..20])).unwrap();
+        assert_eq!(audit.since(audit.beginning()).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,261 @@
+//! A cluster: its builder, and what one can do with it while it runs. The flags of its programs are elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use sha2::{Digest, Sha256};
+
+use crate::access::Identity;
+use crate::audit::Audit;
+use crate::control_plane::{AUDIT_LOG, ControlPlane, Ports, hex, says_port_taken};
+use crate::home::{self, Home};
+use crate::keeper::Keeper;
+use crate::programs::{API_SERVER, ETCD, KUBECTL, Programs};
+
+/// How often a start is tried with other ports.
+const PORT_TRIES: u32 = 5;
+/// For how long a restarted program waits for its old port.
+const PORT_PATIENCE: Duration = Duration::from_secs(30);
+const TOKEN_SECONDS: i64 = 24 * 3600;
+
+/// A cluster that is not started yet.
+#[derive(Debug, Clone)]
+pub struct ClusterBuilder {
+    name: String,
+}
+
+impl ClusterBuilder {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
+
+    /// Starts the cluster and waits until it is ready, a few seconds. The very first start builds Kubernetes.
+    pub async fn start(self) -> Result<Cluster> {
+        let name = self.name;
+        let claimed = name.clone();
+        let (programs, home) = blocking(move || {
+            let programs = Programs::find()?;
+            // Later than the build, which may take minutes and needs no directory.
+            Ok((programs, Home::claim(&home::root(), &claimed)?))
+        })
+        .await?;
+        let mut tries = 1;
+        loop {
+            match launch(&name, &home, &programs).await {
+                Ok((control_plane, keeper)) => {
+                    return Ok(Cluster { name, programs, control_plane, keeper: Arc::new(keeper), home });
+                }
+                Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
+                    tracing::info!("a port of cluster {name} was taken by somebody else, trying others");
+                    home.empty()?;
+                    tries += 1;
+                }
+                Err(error) => return Err(error.context(format!("cluster {name} did not start"))),
+            }
+        }
+    }
+}
+
+async fn launch(name: &str, home: &Home, programs: &Programs) -> Result<(ControlPlane, Keeper)> {
+    let control_plane = ControlPlane::prepare(name, home.dir(), Ports::choose()?, programs)?;
+    let keeper = Keeper::start(home.dir())?;
+    for program in &control_plane.programs {
+        keeper.run(program)?;
+    }
+    let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name).collect();
+    control_plane.wait_until_ready(&keeper, &names).await?;
+    Ok((control_plane, keeper))
+}
+
+/// A running cluster. It stops when this is dropped and when this process ends, however that happens.
+///
+/// It belongs to no async runtime and no thread, so a `static` can hold one for all tests of a binary.
+#[derive(Debug)]
+pub struct Cluster {
+    name: String,
+    programs: Programs,
+    control_plane: ControlPlane,
+    // Before the home: fields are dropped in this order, and nothing may run in a directory that is removed.
+    keeper: Arc<Keeper>,
+    home: Home,
+}
+
+impl Cluster {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory of everything it has: logs, keys, kubeconfigs, data.
+    pub fn dir(&self) -> &Path {
+        self.home.dir()
+    }
+
+    /// The address of the API server.
+    pub fn url(&self) -> &str {
+        &self.control_plane.server.url
+    }
+
+    /// The certificate that vouches for the API server.
+    pub fn ca_pem(&self) -> &str {
+        &self.control_plane.authority().pem
+    }
+
+    /// The token of a user who may do everything.
+    pub fn admin_token(&self) -> &str {
+        &self.control_plane.admin.token
+    }
+
+    /// The programs that it runs from.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// The calls that its API server got.
+    pub fn audit(&self) -> Audit {
+        Audit::new(self.dir().join(AUDIT_LOG))
+    }
+
+    /// A client that may do everything. It gives up soon and retries nothing. It belongs to the async
+    /// runtime that it was made in: make one for each test.
+    pub fn client(&self) -> Result<kube::Client> {
+        self.control_plane.server.client(&self.control_plane.admin)
+    }
+
+    /// A client that acts as somebody.
+    pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<kube::Client> {
+        self.control_plane.server.client(&self.acting_as(user, groups))
+    }
+
+    /// A client that shows this token.
+    pub fn client_with_token(&self, token: &str) -> Result<kube::Client> {
+        self.control_plane.server.client(&Identity { token: token.to_owned(), acting_as: None })
+    }
+
+    /// The kubeconfig file of a user who may do everything.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir().join("kubeconfig")
+    }
+
+    /// A kubeconfig file to act as somebody.
+    pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        let path = self.kubeconfig_for(&format!("{user} {}", groups.join(" ")));
+        self.control_plane.server.write_kubeconfig(&path, &self.acting_as(user, groups))?;
+        Ok(path)
+    }
+
+    /// A token of a service account and a kubeconfig file with it. The account is made if it is missing.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<(String, PathBuf)> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client()?, namespace);
+        let account = ServiceAccount {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            ..ServiceAccount::default()
+        };
+        match accounts.create(&PostParams::default(), &account).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("failed to make service account {namespace}/{name}"));
+            }
+        }
+        let request = TokenRequest {
+            spec: TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() },
+            ..TokenRequest::default()
+        };
+        let token = accounts
+            .create_token_request(name, &PostParams::default(), &request)
+            .await?
+            .status
+            .with_context(|| format!("no token for service account {namespace}/{name}"))?
+            .token;
+        let path = self.kubeconfig_for(&format!("system:serviceaccount:{namespace}:{name}"));
+        let identity = Identity { token: token.clone(), acting_as: None };
+        self.control_plane.server.write_kubeconfig(&path, &identity)?;
+        Ok((token, path))
+    }
+
+    /// `kubectl` as the user who may do everything. Turn it into a tokio command with `.into()`.
+    pub fn kubectl(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(self.programs.path(KUBECTL));
+        command.env("KUBECONFIG", self.kubeconfig());
+        command
+    }
+
+    /// The process of `etcd`, `kube-apiserver`, `kube-controller-manager` or `keeper`, while it lives.
+    pub fn pid_of(&self, name: &str) -> Option<u32> {
+        self.keeper.pid(name).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
+    }
+
+    /// Kills one program (it gets no chance to tidy up) and waits until it is gone.
+    pub async fn stop_program(&self, name: &str) -> Result<()> {
+        let name = self.control_plane.program(name)?.name;
+        let keeper = self.keeper.clone();
+        blocking(move || keeper.kill(name)).await
+    }
+
+    /// Starts a stopped program again, on the same port, and waits until it is ready.
+    pub async fn start_program(&self, name: &str) -> Result<()> {
+        let program = self.control_plane.program(name)?;
+        let began = Instant::now();
+        loop {
+            let log = self.keeper.log_length(name);
+            self.keeper.run(program)?;
+            let ready = self.wait_for(program.name).await;
+            let Err(error) = ready else { return Ok(()) };
+            // The kernel may hold the port for a moment, or somebody's outgoing connection has got it.
+            let taken = says_port_taken(&self.keeper.printed_since(name, log));
+            if !taken || began.elapsed() > PORT_PATIENCE {
+                return Err(error.context(format!("{name} did not start again")));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn wait_for(&self, name: &'static str) -> Result<()> {
+        let waits_for_answers = [API_SERVER, ETCD].contains(&name)
+            && [API_SERVER, ETCD].iter().all(|&other| other == name || self.keeper.pid(other).is_some());
+        if waits_for_answers {
+            return self.control_plane.wait_until_ready(&self.keeper, &[name]).await;
+        }
+        // The controller manager answers nobody; and nobody answers while the other one is stopped on purpose.
+        let lives = || async { Ok(self.keeper.pid(name).map(drop)) };
+        crate::eventually(Duration::from_secs(10), &format!("{name} lives"), lives).await
+    }
+
+    /// Stops everything and removes the directory. Dropping does the same, but blocks and tells no error.
+    pub async fn stop(self) -> Result<()> {
+        let keeper = self.keeper.clone();
+        let ended = blocking(move || keeper.end()).await;
+        blocking(move || {
+            drop(self);
+            Ok(())
+        })
+        .await?;
+        ended
+    }
+
+    fn acting_as(&self, user: &str, groups: &[&str]) -> Identity {
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        Identity { token: self.admin_token().to_owned(), acting_as: Some((user.to_owned(), groups)) }
+    }
+
+    /// A file name for an identity: readable, and unlike that of any other.
+    fn kubeconfig_for(&self, identity: &str) -> PathBuf {
+        let readable: String =
+            identity.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(60).collect();
+        let hash = hex(&Sha256::digest(identity)[..4]);
+        self.dir().join(format!("kubeconfig-{}-{hash}", readable.trim_matches('-')))
+    }
+}
+
+/// Runs what blocks away from the async runtime's own threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.context("the work was interrupted")?
+}

@@ -1,0 +1,249 @@
+//! What the control plane is made of: its files, its flags, and when it counts as ready. Starts nothing by itself.
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+
+use crate::access::{Identity, Server, write_private};
+use crate::certificates::{self, Authority};
+use crate::keeper::{Keeper, Program};
+use crate::programs::{API_SERVER, CONTROLLER_MANAGER, ETCD, Programs};
+
+pub(crate) const AUDIT_LOG: &str = "audit.log";
+/// What a server says whose port somebody else took in between.
+const PORT_TAKEN: &str = "address already in use";
+/// What kube-controller-manager says when the API server took longer than 10 s, as on a busy machine. Started at the same time, it
+/// has to be started again then; started afterwards, it would make every start slower.
+const GAVE_UP_WAITING: &str = "failed to wait for apiserver being healthy";
+
+const TOKENS: &str = "tokens.csv";
+const AUDIT_POLICY: &str = "audit-policy.yaml";
+const CONTROLLER_MANAGER_KUBECONFIG: &str = "kube-controller-manager.kubeconfig";
+const READY_WITHIN: Duration = Duration::from_secs(90);
+
+/// Loopback ports of one cluster.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ports {
+    etcd: u16,
+    etcd_peer: u16,
+    api_server: u16,
+}
+
+impl Ports {
+    /// Ports that are free now. Somebody may still take one before the server does; then the start is tried again.
+    pub(crate) fn choose() -> Result<Self> {
+        // All held at once, so that they differ.
+        let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback");
+        let held = [free()?, free()?, free()?];
+        let port = |n: usize| -> Result<u16> { Ok(held[n].local_addr()?.port()) };
+        Ok(Self { etcd: port(0)?, etcd_peer: port(1)?, api_server: port(2)? })
+    }
+
+    pub(crate) fn url(self) -> String {
+        format!("https://127.0.0.1:{}", self.api_server)
+    }
+}
+
+/// Everything needed to start the programs of one cluster.
+#[derive(Debug)]
+pub(crate) struct ControlPlane {
+    pub(crate) server: Server,
+    pub(crate) admin: Identity,
+    pub(crate) programs: Vec<Program>,
+}
+
+impl ControlPlane {
+    /// Writes the files of a cluster with these ports into `dir`.
+    pub(crate) fn prepare(cluster: &str, dir: &Path, ports: Ports, programs: &Programs) -> Result<Self> {
+        let authority = certificates::write(dir)?;
+        let server = Server {
+            cluster: cluster.to_owned(),
+            url: ports.url(),
+            ca_file: dir.join(certificates::CA),
+            authority,
+        };
+        let admin = Identity { token: random_token()?, acting_as: None };
+        let manager = Identity { token: random_token()?, acting_as: None };
+        write_private(
+            &dir.join(TOKENS),
+            &format!(
+                "{},admin,lab-admin,\"system:masters\"\n{},system:kube-controller-manager,lab-manager\n",
+                admin.token, manager.token
+            ),
+        )?;
+        write_private(&dir.join(AUDIT_POLICY), &audit_policy()?)?;
+        // Made here so that it can be marked before the first call.
+        write_private(&dir.join(AUDIT_LOG), "")?;
+        server.write_kubeconfig(&dir.join("kubeconfig"), &admin)?;
+        server.write_kubeconfig(&dir.join(CONTROLLER_MANAGER_KUBECONFIG), &manager)?;
+
+        let mut list = vec![etcd(dir, ports, programs), api_server(dir, ports, programs)];
+        if programs.has(CONTROLLER_MANAGER) {
+            list.push(controller_manager(dir, programs));
+        }
+        Ok(Self { server, admin, programs: list })
+    }
+
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.server.authority
+    }
+
+    pub(crate) fn program(&self, name: &str) -> Result<&Program> {
+        let names: Vec<&str> = self.programs.iter().map(|program| program.name).collect();
+        let found = self.programs.iter().find(|program| program.name == name);
+        found.with_context(|| format!("{name} is none of this cluster's programs: {}", names.join(", ")))
+    }
+
+    /// Waits until the API server is ready and, where it runs, the controller manager has begun to work. Fails as soon as one of
+    /// the programs `in_start` has ended.
+    pub(crate) async fn wait_until_ready(&self, keeper: &Keeper, in_start: &[&str]) -> Result<()> {
+        let started = Instant::now();
+        let client = self.server.client(&self.admin)?;
+        let mut seen;
+        loop {
+            match self.look(&client).await {
+                Ok(()) => return Ok(()),
+                Err(error) => seen = error,
+            }
+            if let Some(name) = in_start.iter().find(|name| keeper.has_ended(name)) {
+                let words = keeper.last_lines(name);
+                if *name == CONTROLLER_MANAGER && words.contains(GAVE_UP_WAITING) {
+                    keeper.run(self.program(name)?)?;
+                } else {
+                    bail!("{name} ended. Its last words:\n{words}");
+                }
+            }
+            if started.elapsed() > READY_WITHIN {
+                let mut report = String::new();
+                for name in in_start {
+                    let _ = write!(report, "\n--- {name}:\n{}", keeper.last_lines(name));
+                }
+                return Err(seen.context(format!("not ready after {} s{report}", READY_WITHIN.as_secs())));
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    async fn look(&self, client: &kube::Client) -> Result<()> {
+        let look = async {
+            client.request_text(http::Request::get("/readyz").body(Vec::new())?).await.context("/readyz")?;
+            if self.programs.iter().any(|program| program.name == CONTROLLER_MANAGER) {
+                // The first thing that a user would miss: pods are refused without it.
+                Api::<ServiceAccount>::namespaced(client.clone(), "default")
+                    .get("default")
+                    .await
+                    .context("the ServiceAccount that kube-controller-manager makes")?;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(Duration::from_secs(5), look).await.context("no answer within 5 s")?
+    }
+}
+
+/// Whether the words of a server mean that a port was taken by somebody else.
+pub(crate) fn says_port_taken(text: &str) -> bool {
+    text.contains(PORT_TAKEN)
+}
+
+fn etcd(dir: &Path, ports: Ports, programs: &Programs) -> Program {
+    let client = format!("http://127.0.0.1:{}", ports.etcd);
+    let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
+    Program {
+        name: ETCD,
+        path: programs.path(ETCD),
+        args: vec![
+            "--name=lab".into(),
+            format!("--data-dir={}", dir.join("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=lab={peer}"),
+            // The data never outlives the cluster, so there is no crash that a sync to disk would help with.
+            "--unsafe-no-fsync".into(),
+            "--log-level=warn".into(),
+        ],
+    }
+}
+
+fn api_server(dir: &Path, ports: Ports, programs: &Programs) -> Program {
+    let file = |name: &str| dir.join(name).display().to_string();
+    Program {
+        name: API_SERVER,
+        path: programs.path(API_SERVER),
+        args: vec![
+            format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
+            "--etcd-compaction-interval=0".into(),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={}", ports.api_server),
+            format!("--tls-cert-file={}", file(certificates::SERVING_CERTIFICATE)),
+            format!("--tls-private-key-file={}", file(certificates::SERVING_KEY)),
+            "--advertise-address=127.0.0.1".into(),
+            // A loopback address is refused in Endpoints; without nodes nobody would use it.
+            "--endpoint-reconciler-type=none".into(),
+            "--service-cluster-ip-range=10.96.0.0/16".into(),
+            "--authorization-mode=Node,RBAC".into(),
+            format!("--token-auth-file={}", file(TOKENS)),
+            "--service-account-issuer=https://kubernetes.default.svc".into(),
+            format!("--service-account-key-file={}", file(certificates::SERVICE_ACCOUNT_PUBLIC_KEY)),
+            format!("--service-account-signing-key-file={}", file(certificates::SERVICE_ACCOUNT_KEY)),
+            "--allow-privileged=true".into(),
+            "--max-requests-inflight=1200".into(),
+            "--max-mutating-requests-inflight=600".into(),
+            format!("--audit-policy-file={}", file(AUDIT_POLICY)),
+            format!("--audit-log-path={}", file(AUDIT_LOG)),
+            "--audit-log-format=json".into(),
+            // Written down before the reply ends, never rotated: counts must be exact.
+            "--audit-log-mode=blocking".into(),
+            "--audit-log-maxsize=1000000".into(),
+        ],
+    }
+}
+
+fn controller_manager(dir: &Path, programs: &Programs) -> Program {
+    let file = |name: &str| dir.join(name).display().to_string();
+    Program {
+        name: CONTROLLER_MANAGER,
+        path: programs.path(CONTROLLER_MANAGER),
+        args: vec![
+            format!("--kubeconfig={}", file(CONTROLLER_MANAGER_KUBECONFIG)),
+            "--secure-port=0".into(),
+            "--leader-elect=false".into(),
+            "--use-service-account-credentials=true".into(),
+            format!("--service-account-private-key-file={}", file(certificates::SERVICE_ACCOUNT_KEY)),
+            format!("--root-ca-file={}", file(certificates::CA)),
+            // With its defaults it needs minutes for a few hundred claims, and benchmarks would measure that.
+            "--kube-api-qps=2000".into(),
+            "--kube-api-burst=4000".into(),
+            "--pvclaimbinder-sync-period=1s".into(),
+        ],
+    }
+}
+
+fn audit_policy() -> Result<String> {
+    let policy = serde_json::json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [{"level": "Metadata"}],
+    });
+    serde_saphyr::to_string(&policy).context("failed to print the audit policy")
+}
+
+fn random_token() -> Result<String> {
+    let mut bytes = [0_u8; 16];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(hex(&bytes))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,228 @@
+//! The directory of a cluster: claimed by one process at a time, swept when its owner is gone. Knows nothing of what runs in it
+//! beyond the pid files.
+//!
+//! Ownership is a lock that the kernel drops with its process. A lock of the whole lab, held only for moments, keeps
+//! a sweep from meeting a directory that is just being claimed.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::processes;
+
+const LOCK: &str = "lock";
+/// The owner's wish, kept in the directory so that it also binds whoever sweeps it.
+const KEEP: &str = "keep";
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// `target/lab` of the workspace that this crate was built in.
+pub(crate) fn root() -> PathBuf {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = crate_dir.ancestors().nth(2).unwrap_or(crate_dir);
+    workspace.join("target").join("lab")
+}
+
+/// A claimed directory. It is removed when this is dropped, unless the user wants to keep it.
+#[derive(Debug)]
+pub(crate) struct Home {
+    root: PathBuf,
+    dir: PathBuf,
+    /// Held, never read.
+    _lock: File,
+}
+
+impl Home {
+    /// Sweeps the lab, then makes the directory anew and claims it.
+    pub(crate) fn claim(root: &Path, name: &str) -> Result<Self> {
+        check_name(name)?;
+        let root = make_root(root)?;
+        let _lab = lock_lab(&root)?;
+        if let Err(error) = sweep_locked(&root) {
+            tracing::warn!("{error:#}");
+        }
+        let dir = root.join(name);
+        if let Some(owner) = owner(&dir) {
+            bail!(
+                "cluster {name} is running already, in process {owner}: stop that one or choose another name"
+            );
+        }
+        processes::end_all(&dir, Vec::new(), PATIENCE)?;
+        remove(&dir)?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .with_context(|| format!("failed to make {}", dir.display()))?;
+        let mut lock = open_lock(&dir.join(LOCK))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .with_context(|| format!("failed to lock {}", dir.display()))?;
+        write!(lock, "{}", std::process::id())?;
+        if std::env::var_os("AQUIFER_LAB_KEEP").is_some() {
+            File::create(dir.join(KEEP))?;
+        }
+        Ok(Self { root, dir, _lock: lock })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Empties the directory for another try; the claim stays.
+    pub(crate) fn empty(&self) -> Result<()> {
+        for entry in std::fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                std::fs::remove_dir_all(&path)?;
+            } else if !path.ends_with(LOCK) && !path.ends_with(KEEP) {
+                std::fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let result = lock_lab(&self.root).and_then(|_lab| give_up(&self.dir));
+        if let Err(error) = result {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+/// The process that runs the named cluster now.
+pub(crate) fn owner_of(root: &Path, name: &str) -> Option<u32> {
+    let _lab = lock_lab(root).ok()?;
+    owner(&root.join(name))
+}
+
+/// The process that holds the directory now. Looking takes the lock for a moment, so only the holder of the lab's lock may.
+fn owner(dir: &Path) -> Option<u32> {
+    let mut lock = File::open(dir.join(LOCK)).ok()?;
+    if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+        return None;
+    }
+    let mut text = String::new();
+    lock.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Ends the processes and removes the directories of owners that are gone.
+pub(crate) fn sweep(root: &Path) -> Result<()> {
+    let root = make_root(root)?;
+    let _lab = lock_lab(&root)?;
+    sweep_locked(&root)
+}
+
+/// One directory that cannot be cleaned up is no reason to leave the others, but it is told.
+fn sweep_locked(root: &Path) -> Result<()> {
+    let mut outcome = Ok(());
+    for entry in std::fs::read_dir(root)? {
+        let dir = entry?.path();
+        // Without a lock file it is not a cluster, or one that the user wanted to keep.
+        let Ok(lock) = File::open(dir.join(LOCK)) else { continue };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        let swept = processes::end_all(&dir, Vec::new(), PATIENCE).and_then(|()| give_up(&dir));
+        outcome =
+            outcome.and(swept.with_context(|| format!("failed to clean up {} after a crash", dir.display())));
+    }
+    outcome
+}
+
+/// Removes the directory, or just its lock when its owner wanted to look into it.
+fn give_up(dir: &Path) -> Result<()> {
+    if dir.join(KEEP).exists() {
+        let lock = dir.join(LOCK);
+        return std::fs::remove_file(&lock).with_context(|| format!("failed to remove {}", lock.display()));
+    }
+    remove(dir)
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("failed to remove {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// With links resolved, because processes are recognised by this path.
+fn make_root(root: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(root)
+        .and_then(|()| root.canonicalize())
+        .with_context(|| format!("failed to make {}", root.display()))
+}
+
+fn lock_lab(root: &Path) -> Result<File> {
+    let path = root.join(".lock");
+    let file = open_lock(&path)?;
+    flock(&file, FlockOperation::LockExclusive)
+        .with_context(|| format!("failed to lock {}", path.display()))?;
+    Ok(file)
+}
+
+pub(crate) fn open_lock(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("failed to open {}", path.display()))
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let good = !name.is_empty()
+        && name.len() <= 40
+        && !name.starts_with('-')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    ensure!(
+        good,
+        "{name:?} is not a name for a cluster: up to 40 lower-case letters, digits and inner dashes"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_running_cluster_cannot_be_claimed_again_and_says_who_runs_it() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::claim(root.path(), "a").unwrap();
+        let error = Home::claim(root.path(), "a").unwrap_err().to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(home);
+        Home::claim(root.path(), "a").unwrap();
+    }
+
+    #[test]
+    fn a_sweep_leaves_claimed_directories_and_foreign_files_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::claim(root.path(), "live").unwrap();
+        std::fs::create_dir(root.path().join("notes")).unwrap();
+        std::fs::create_dir(root.path().join("dead")).unwrap();
+        std::fs::write(root.path().join("dead").join(LOCK), "1").unwrap();
+        sweep(root.path()).unwrap();
+        assert!(home.dir().exists());
+        assert!(root.path().join("notes").exists());
+        assert!(!root.path().join("dead").exists());
+    }
+
+    #[test]
+    fn names_that_could_leave_the_lab_are_refused() {
+        for name in ["", "..", "a/b", "A", "-a", "x y"] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The keeper of a cluster: a small shell that starts programs and takes them along when it ends. Restarts nothing by itself.
+//!
+//! It reads start scripts, one path a line, from a pipe that only this process can write to. The pipe closes however this process
+//! ends; the keeper then kills its process group, which is all that it started. When the keeper is killed, the kernel
+//! kills the programs, because each asked for it (`setpriv --pdeathsig`) and the wish survives `exec`.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::processes;
+
+const SCRIPT: &str = "keeper.sh";
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// `$$` goes along so that a program can see whether the keeper died before the wish for the signal was in place.
+const KEEPER: &str = r#"# Starts what it is told to, one start script a line; ends all of it when the pipe closes.
+echo $$ > keeper.pid
+while IFS= read -r script; do
+    setpriv --pdeathsig KILL sh "$script" $$ &
+done
+kill -9 0
+"#;
+
+/// A program and how to start it.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    pub(crate) path: PathBuf,
+    pub(crate) args: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    dir: PathBuf,
+    shell: Mutex<Shell>,
+}
+
+#[derive(Debug)]
+struct Shell {
+    child: Child,
+    /// The write end. Close-on-exec, like everything that the standard library opens, so no other child keeps it open.
+    orders: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// Starts the keeper of a directory.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let script = dir.join(SCRIPT);
+        std::fs::write(&script, KEEPER).with_context(|| format!("failed to write {}", script.display()))?;
+        let log = File::create(dir.join("keeper.log"))?;
+        let mut child = Command::new("/bin/sh")
+            .arg(&script)
+            .current_dir(dir)
+            // Its own group: what is typed at a terminal must not reach the programs, and the group is what it kills.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("failed to start /bin/sh")?;
+        let orders = child.stdin.take();
+        Ok(Self { dir: dir.to_path_buf(), shell: Mutex::new(Shell { child, orders }) })
+    }
+
+    /// Starts a program; what it prints is appended to `<name>.log`.
+    pub(crate) fn run(&self, program: &Program) -> Result<()> {
+        if let Some(pid) = self.pid(program.name) {
+            bail!("{} runs already, as process {}", program.name, pid.as_raw_nonzero());
+        }
+        // The new pid file must be the sign that the new one has started.
+        let _ = std::fs::remove_file(self.pid_file(program.name));
+        let path = self.dir.join(format!("{}.sh", program.name));
+        std::fs::write(&path, start_script(&self.dir, program))
+            .with_context(|| format!("failed to write {}", path.display()))?;
+        let mut shell = self.shell();
+        let orders = shell.orders.as_mut().context("the cluster was stopped")?;
+        writeln!(orders, "{}", path.display())
+            .with_context(|| format!("the keeper of {} is gone", self.dir.display()))
+    }
+
+    /// The process of a program, while it lives.
+    pub(crate) fn pid(&self, name: &str) -> Option<Pid> {
+        processes::recorded(&self.pid_file(name))
+    }
+
+    /// Whether the program has started and ended since it was last run.
+    pub(crate) fn has_ended(&self, name: &str) -> bool {
+        processes::read_pid(&self.pid_file(name)).is_some_and(|pid| !processes::lives(pid, &self.dir))
+    }
+
+    /// Kills a program and waits until it is gone.
+    pub(crate) fn kill(&self, name: &str) -> Result<()> {
+        let Some(pid) = self.pid(name) else { return Ok(()) };
+        kill_process(pid, Signal::KILL).with_context(|| format!("failed to kill {name}"))?;
+        let started = Instant::now();
+        while !processes::is_gone(pid) {
+            if started.elapsed() > PATIENCE {
+                bail!("{name} does not end (process {})", pid.as_raw_nonzero());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// The last lines that the program printed.
+    pub(crate) fn last_lines(&self, name: &str) -> String {
+        let text = std::fs::read(self.log_file(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// What the program printed after the given length of its log.
+    pub(crate) fn printed_since(&self, name: &str, length: usize) -> String {
+        let text = std::fs::read(self.log_file(name)).unwrap_or_default();
+        String::from_utf8_lossy(text.get(length..).unwrap_or_default()).into_owned()
+    }
+
+    /// How long the program's log is now.
+    pub(crate) fn log_length(&self, name: &str) -> usize {
+        let meta = std::fs::metadata(self.log_file(name));
+        meta.ok().and_then(|meta| usize::try_from(meta.len()).ok()).unwrap_or(0)
+    }
+
+    /// Ends the keeper and everything that it started, and waits until all are gone.
+    pub(crate) fn end(&self) -> Result<()> {
+        let mut shell = self.shell();
+        // Those that are about to end are not found any more, but must be waited for.
+        let running = processes::all_recorded(&self.dir);
+        if shell.orders.take().is_some() {
+            // At once, and also when the shell is stopped or stuck. Not reaped yet, so the id is still its own.
+            if let Some(group) = i32::try_from(shell.child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            shell.child.wait().context("failed to wait for the keeper")?;
+        }
+        processes::end_all(&self.dir, running, PATIENCE)
+    }
+
+    fn shell(&self) -> MutexGuard<'_, Shell> {
+        self.shell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pid_file(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.pid"))
+    }
+
+    fn log_file(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.log"))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+/// The script says how a program was started, so that a person can read it and start it by hand.
+fn start_script(dir: &Path, program: &Program) -> String {
+    let quoted_dir = quote(&dir.to_string_lossy());
+    let mut script = String::new();
+    let _ = writeln!(script, "cd {quoted_dir} || exit 1");
+    // Started by a keeper that died meanwhile: nobody would end it.
+    let _ = writeln!(script, "[ -z \"$1\" ] || [ \"$PPID\" = \"$1\" ] || exit 1");
+    let _ = writeln!(script, "echo $$ > {}.pid", program.name);
+    let _ = write!(script, "exec {}", quote(&program.path.to_string_lossy()));
+    for arg in &program.args {
+        let _ = write!(script, " \\\n    {}", quote(arg));
+    }
+    let _ = writeln!(script, " \\\n    >> {}.log 2>&1 < /dev/null", program.name);
+    script
+}
+
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn tail(dir: &Path) -> Program {
+        let file = dir.join("it's here").display().to_string();
+        std::fs::write(&file, "hello\n").unwrap();
+        Program { name: "tail", path: "/usr/bin/tail".into(), args: vec!["-f".into(), file] }
+    }
+
+    fn wait_until(what: &str, condition: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !condition() {
+            assert!(started.elapsed() < Duration::from_secs(10), "waited in vain for: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_program_gets_its_arguments_unchanged_and_its_output_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::start(dir.path()).unwrap();
+        keeper.run(&tail(dir.path())).unwrap();
+        wait_until("the output", || keeper.last_lines("tail") == "hello");
+    }
+
+    #[test]
+    fn killing_one_program_leaves_the_keeper_able_to_start_it_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::start(dir.path()).unwrap();
+        for _ in 0..3 {
+            keeper.run(&tail(dir.path())).unwrap();
+            wait_until("the start", || keeper.pid("tail").is_some());
+            keeper.kill("tail").unwrap();
+            assert!(keeper.has_ended("tail"));
+        }
+    }
+
+    #[test]
+    fn ending_the_keeper_ends_its_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::start(dir.path()).unwrap();
+        keeper.run(&tail(dir.path())).unwrap();
+        wait_until("the start", || keeper.pid("tail").is_some());
+        let pid = keeper.pid("tail").unwrap();
+        keeper.end().unwrap();
+        assert!(!processes::lives(pid, dir.path()));
+        assert!(keeper.run(&tail(dir.path())).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! Real Kubernetes on one machine, for tests, benchmarks and people. Never shipped, and never a
+//! dependency of what is shipped.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use aquifer_lab::Lab;
+//!
+//! let cluster = Lab::test_cluster().start().await?;
+//! let client = cluster.client()?;
+//! println!("kubectl --kubeconfig {}", cluster.kubeconfig().display());
+//! # drop(client);
+//! cluster.stop().await
+//! # }
+//! ```
+//!
+//! A cluster is etcd, kube-apiserver and kube-controller-manager, with RBAC and an audit log. It needs no
+//! root, no fixed port and no network beyond loopback; any number can run side by side.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`programs`] | where the Kubernetes programs come from: found, or built once and cached |
+//! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
+//! | [`audit`] | who called the API server, and what for |
+//! | [`wait`] | waiting for a condition with a deadline |
+//! | [`proxy`] | faults between a client and the API server |
+//!
+//! # Nothing outlives its owner
+//!
+//! Each cluster has a *keeper*, a small shell that starts its programs. The keeper ends all of them when the
+//! pipe from the owning process closes, which the kernel does however that process ends. When the keeper itself is
+//! killed, the kernel ends the programs (parent-death signal). What a crash still leaves (always the directory)
+//! is swept by the next start of any cluster: a directory whose lock is free has no owner.
+//!
+//! # Environment
+//!
+//! - `KUBEBUILDER_ASSETS`: a directory with ready-made programs, used instead of building them.
+//! - `AQUIFER_LAB_KEEP`: when set, the directories of clusters started now (logs, audit) are kept.
+//! - `XDG_CACHE_HOME`: where built programs are kept, below `aquifer/`; else `~/.cache`.
+
+mod access;
+pub mod audit;
+mod certificates;
+pub mod cluster;
+mod control_plane;
+mod home;
+mod keeper;
+mod processes;
+pub mod programs;
+pub mod proxy;
+pub mod wait;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub use audit::{Audit, Call, Mark};
+pub use cluster::{Cluster, ClusterBuilder};
+pub use programs::Programs;
+pub use wait::eventually;
+
+/// The entrance: everything that the lab can start.
+#[derive(Debug)]
+pub struct Lab;
+
+impl Lab {
+    /// A cluster with a name of its own; its files are in `target/lab/<name>`. Only one process at a time can run it.
+    pub fn cluster(name: &str) -> ClusterBuilder {
+        ClusterBuilder::new(name)
+    }
+
+    /// A cluster for one test or one test binary, with a name that nobody else has.
+    pub fn test_cluster() -> ClusterBuilder {
+        static COUNTER: AtomicU32 = AtomicU32::new(1);
+        let n = COUNTER.fetch_add(1, Ordering::Relaxed);
+        ClusterBuilder::new(&format!("test-{}-{n}", std::process::id()))
+    }
+
+    /// The directory that holds one directory per cluster: `target/lab` of this workspace.
+    pub fn root() -> PathBuf {
+        home::root()
+    }
+
+    /// The process that runs the named cluster now, if any.
+    pub fn owner(name: &str) -> Option<u32> {
+        home::owner_of(&home::root(), name)
+    }
+
+    /// Ends and removes what crashed owners left. Every start of a cluster does this too. Blocks.
+    pub fn sweep() -> anyhow::Result<()> {
+        home::sweep(&home::root())
+    }
+}

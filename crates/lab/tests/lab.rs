@@ -1,0 +1,9 @@
+//! The lab's promises, against real clusters.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "lab/cluster.rs"]
+mod cluster;
+#[path = "lab/proxy.rs"]
+mod proxy;
+#[path = "lab/supervision.rs"]
+mod supervision;
