@@ -1,0 +1,182 @@
+//! `SharedVolume`: a namespace asks for a shared, writable volume on AWS EFS. Drop-in compatible with
+//! aws-efs-operator: same group, kind, field names and printed columns. What it causes is decided elsewhere.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// API group of [`SharedVolume`].
+pub const GROUP: &str = "aws-efs.managed.openshift.io";
+/// API version of [`SharedVolume`].
+pub const VERSION: &str = "v1alpha1";
+
+/// What the user asks for.
+//
+// The IDs are checked by CEL and not by `pattern`: a failed pattern prints a regular expression and also stops
+// the rules from running. The maximum length bounds the cost of the rule and leaves room for its message.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[kube(
+    group = "aws-efs.managed.openshift.io",
+    version = "v1alpha1",
+    kind = "SharedVolume",
+    plural = "sharedvolumes",
+    singular = "sharedvolume",
+    shortname = "sv",
+    category = "aquifer",
+    namespaced,
+    status = "SharedVolumeStatus",
+    derive = "PartialEq",
+    doc = "A shared, writable volume on AWS EFS for the pods of one namespace, used through the claim named in status.claimRef.",
+    printcolumn(name = "File System", type_ = "string", json_path = ".spec.fileSystemID"),
+    printcolumn(name = "Access Point", type_ = "string", json_path = ".spec.accessPointID"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Claim", type_ = "string", json_path = ".status.claimRef.name"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct SharedVolumeSpec {
+    /// The EFS file system to mount, for example fs-0123456789abcdef0. A change replaces volume and claim.
+    #[serde(rename = "fileSystemID")]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = Rule::new("self.matches('^fs-[0-9a-f]{8,40}$')").message(
+        "must be an EFS file system ID: fs- followed by 8 to 40 lower-case hexadecimal digits, for example fs-0123456789abcdef0"
+    ))]
+    pub file_system_id: String,
+
+    /// The access point of that file system to mount, for example fsap-0123456789abcdef0. It decides the directory
+    /// and the user that the pods see. Without it the root of the file system is mounted. A change replaces volume
+    /// and claim.
+    #[serde(rename = "accessPointID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = Rule::new("self.matches('^fsap-[0-9a-f]{8,40}$')").message(
+        "must be an EFS access point ID: fsap- followed by 8 to 40 lower-case hexadecimal digits, for example fsap-0123456789abcdef0; leave the field out to mount the root of the file system"
+    ))]
+    pub access_point_id: Option<String>,
+}
+
+/// What the world shows. Everything here is derived; nothing is read back as a wish.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SharedVolumeStatus {
+    /// Pending, Ready, Deleting or Failed: a summary of the conditions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub phase: Option<Phase>,
+
+    /// The message of the condition that explains the phase; empty when there is nothing to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+
+    /// The claim that pods of this namespace mount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_ref: Option<ClaimRef>,
+
+    /// uid of the claim; it proves that the claim is ours when its labels are damaged.
+    #[serde(rename = "claimUID", skip_serializing_if = "Option::is_none")]
+    pub claim_uid: Option<String>,
+
+    /// The volume that the claim is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_ref: Option<VolumeRef>,
+
+    /// The generation of the spec that this status speaks about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// Ready, DriverReady and, while it holds, Duplicate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A summary for people and for readers of aws-efs-operator's API.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Volume and claim are being made or replaced.
+    Pending,
+    /// The claim of the current generation is bound to our volume.
+    Ready,
+    /// Volume and claim are going away.
+    Deleting,
+    /// Somebody has to act; the message says who and how.
+    Failed,
+    /// Written by another program. We never write it.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A reference to the claim, in the shape that aws-efs-operator writes (it leaves name empty until it is known).
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimRef {
+    /// Empty: the claim is of the core group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Always PersistentVolumeClaim.
+    pub kind: String,
+    /// Name of the claim, in the namespace of the SharedVolume.
+    pub name: String,
+}
+
+impl ClaimRef {
+    /// The reference to a claim of this name, as aws-efs-operator would write it.
+    pub fn to(name: impl Into<String>) -> Self {
+        Self { api_group: Some(String::new()), kind: CLAIM_KIND.into(), name: name.into() }
+    }
+}
+
+/// A reference to the volume.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeRef {
+    /// Name of the PersistentVolume.
+    pub name: String,
+    /// uid of the volume; it proves that the volume is ours when its labels are damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+const CLAIM_KIND: &str = "PersistentVolumeClaim";
+const VOLUME_KIND: &str = "PersistentVolume";
+
+/// A child whose uid is recorded in the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedChild {
+    /// Kind of the child.
+    pub kind: &'static str,
+    /// Its namespace; none for a volume.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+impl SharedVolume {
+    /// The children that the status vouches for; a name without a uid proves nothing and is left out.
+    pub fn recorded_children(&self) -> Vec<RecordedChild> {
+        let Some(status) = &self.status else { return Vec::new() };
+        let claim =
+            status.claim_ref.as_ref().zip(status.claim_uid.clone()).map(|(claim, uid)| RecordedChild {
+                kind: CLAIM_KIND,
+                namespace: self.metadata.namespace.clone(),
+                name: claim.name.clone(),
+                uid,
+            });
+        let volume = status.volume_ref.as_ref().and_then(|volume| {
+            Some(RecordedChild {
+                kind: VOLUME_KIND,
+                namespace: None,
+                name: volume.name.clone(),
+                uid: volume.uid.clone()?,
+            })
+        });
+        claim.into_iter().chain(volume).filter(|c| !c.name.is_empty() && !c.uid.is_empty()).collect()
+    }
+}

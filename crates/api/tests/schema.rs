@@ -1,0 +1,300 @@
+//! Our definitions on a real API server: each rule from both sides, and what users may do by their built-in roles.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use aquifer_api::component::Component;
+use aquifer_api::efs::SharedVolume;
+use aquifer_api::{crds, labels, roles};
+use aquifer_lab::{Cluster, Lab, eventually};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client, CustomResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+const FS: &str = "fs-0123456789abcdef0";
+const AP: &str = "fsap-0123456789abcdef0";
+
+/// One cluster with our definitions for all tests that leave them alone.
+async fn shared() -> Result<(&'static Cluster, Client)> {
+    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+    let cluster = CLUSTER
+        .get_or_try_init(|| async {
+            let cluster = Lab::test_cluster().start().await?;
+            install(&cluster.client()?, crds()).await?;
+            anyhow::Ok(cluster)
+        })
+        .await?;
+    Ok((cluster, cluster.client()?))
+}
+
+async fn install(client: &Client, definitions: Vec<CustomResourceDefinition>) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in definitions {
+        let name = crd.metadata.name.clone().context("a definition without a name")?;
+        api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
+        eventually(DEADLINE, &format!("{name} is served"), || async {
+            let status = serde_json::to_value(api.get_status(&name).await?.status)?;
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            for bad in ["NonStructuralSchema", "NamesAccepted"] {
+                let wrong = if bad == "NamesAccepted" { "False" } else { "True" };
+                ensure!(!conditions.iter().any(|c| c["type"] == bad && c["status"] == wrong), "{status}");
+            }
+            ensure!(
+                conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True"),
+                "{status}"
+            );
+            Ok(Some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// What the API server says to a SharedVolume with this content, without keeping it.
+async fn try_volume(client: &Client, name: &str, content: Value) -> Result<DynamicObject, String> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), "default", &SharedVolume::api_resource());
+    try_create(&api, &SharedVolume::api_resource(), name, content).await
+}
+
+async fn try_create(
+    api: &Api<DynamicObject>,
+    resource: &ApiResource,
+    name: &str,
+    content: Value,
+) -> Result<DynamicObject, String> {
+    let object = DynamicObject::new(name, resource).data(content);
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    api.create(&dry_run, &object).await.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn good_ids_are_accepted_and_kept_as_they_are() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let longest = "0123456789abcdef0123456789abcdef01234567";
+    for spec in [
+        json!({"fileSystemID": FS, "accessPointID": AP}),
+        json!({"fileSystemID": FS}),
+        json!({"fileSystemID": "fs-484648c8", "accessPointID": "fsap-097bd0da"}),
+        json!({"fileSystemID": format!("fs-{longest}"), "accessPointID": format!("fsap-{longest}")}),
+    ] {
+        let made = try_volume(&client, "good", json!({"spec": spec})).await.map_err(anyhow::Error::msg)?;
+        assert_eq!(made.data["spec"], spec);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn bad_ids_are_refused_with_a_sentence_that_says_what_a_good_one_looks_like() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let digits = "0123456789abcdef0123456789abcdef012345678";
+    let bad = ["", "fs-", "fs-1234567", "FS-01234567", "fs-0123456G", "fs-01234567 ", "xfs-01234567", AP];
+    for id in bad.map(String::from).into_iter().chain([format!("fs-{digits}"), "fs-01234567\n".into()]) {
+        let error = try_volume(&client, "bad", json!({"spec": {"fileSystemID": id}})).await.unwrap_err();
+        assert!(
+            error.contains("spec.fileSystemID") && error.contains("must be an EFS file system ID"),
+            "{error}"
+        );
+    }
+    let bad = ["", "fsap-", "fsap-1234567", "fsap-0123456Z", FS, "fsap-01234567:"];
+    for id in bad.map(String::from).into_iter().chain([format!("fsap-{digits}")]) {
+        let spec = json!({"fileSystemID": FS, "accessPointID": id});
+        let error = try_volume(&client, "bad", json!({"spec": spec})).await.unwrap_err();
+        assert!(
+            error.contains("spec.accessPointID") && error.contains("must be an EFS access point ID"),
+            "{error}"
+        );
+    }
+    let huge = "f".repeat(100_000);
+    let error = try_volume(&client, "bad", json!({"spec": {"fileSystemID": huge}})).await.unwrap_err();
+    assert!(error.contains("Too long"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_required_is_asked_for_by_name() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let error = try_volume(&client, "bad", json!({})).await.unwrap_err();
+    assert!(error.contains("spec: Required value"), "{error}");
+    let error = try_volume(&client, "bad", json!({"spec": {"accessPointID": AP}})).await.unwrap_err();
+    assert!(error.contains("spec.fileSystemID: Required value"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_null_access_point_is_no_access_point() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let spec = json!({"fileSystemID": FS, "accessPointID": null});
+    let made = try_volume(&client, "null", json!({"spec": spec})).await.map_err(anyhow::Error::msg)?;
+    let typed: SharedVolume = made.try_parse()?;
+    assert_eq!(typed.spec.access_point_id, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn names_may_be_as_long_as_kubernetes_allows() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let spec = json!({"spec": {"fileSystemID": FS}});
+    try_volume(&client, &"n".repeat(253), spec.clone()).await.map_err(anyhow::Error::msg)?;
+    assert!(try_volume(&client, &"n".repeat(254), spec).await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_status_as_upstream_or_we_write_it_is_accepted_and_a_broken_one_is_not() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let api: Api<SharedVolume> = Api::namespaced(client.clone(), "default");
+    let spec = serde_json::from_value(json!({"fileSystemID": FS, "accessPointID": AP}))?;
+    api.create(&PostParams::default(), &SharedVolume::new("status", spec)).await?;
+    let write = async |status: Value| {
+        api.patch_status("status", &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await
+    };
+    let claim = |name: &str| json!({"apiGroup": "", "kind": "PersistentVolumeClaim", "name": name});
+    write(json!({"phase": "Pending", "claimRef": claim("")})).await?;
+    let ready = json!({"type": "Ready", "status": "True", "reason": "Bound", "message": "",
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let full = json!({"phase": "Ready", "message": "", "claimRef": claim("pvc-status"), "claimUID": "c",
+        "volumeRef": {"name": "pv", "uid": "v"}, "observedGeneration": 1, "conditions": [ready]});
+    let written = write(full.clone()).await?;
+    assert_eq!(serde_json::to_value(&written.status)?, full);
+    assert_eq!(written.recorded_children().len(), 2);
+
+    for (broken, field) in [
+        (json!({"volumeRef": {"name": null, "uid": "v"}}), "volumeRef.name"),
+        (json!({"claimRef": {"kind": null}}), "claimRef.kind"),
+        (json!({"conditions": [ready, ready]}), "conditions"),
+        (json!({"observedGeneration": "one"}), "observedGeneration"),
+    ] {
+        let error = write(broken).await.unwrap_err().to_string();
+        assert!(error.contains(field), "{field}: {error}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_component_is_installed_or_removed_and_nothing_else() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let resource = Component::api_resource();
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    for spec in [json!({}), json!({"desired": "Installed"}), json!({"desired": "Removed"})] {
+        let made =
+            try_create(&api, &resource, "c", json!({"spec": spec})).await.map_err(anyhow::Error::msg)?;
+        assert_eq!(made.data["spec"], spec);
+    }
+    let error = try_create(&api, &resource, "c", json!({"spec": {"desired": "removed"}})).await.unwrap_err();
+    assert!(error.contains("Removed"), "{error}");
+    let error = try_create(&api, &resource, "c", json!({})).await.unwrap_err();
+    assert!(error.contains("spec: Required value"), "{error}");
+
+    api.create(&PostParams::default(), &DynamicObject::new("states", &resource).data(json!({"spec": {}})))
+        .await?;
+    let write = async |object: Value| {
+        let status = Patch::Merge(json!({"status": {"objects": [object]}}));
+        api.patch_status("states", &PatchParams::default(), &status).await
+    };
+    for state in ["Current", "Missing", "Foreign", "Failed", "Deleting"] {
+        write(json!({"kind": "DaemonSet", "name": "a", "state": state})).await?;
+    }
+    for (broken, field) in [
+        (json!({"kind": "DaemonSet", "name": "a", "state": "Fine"}), "state"),
+        (json!({"kind": "DaemonSet", "state": "Current"}), "name"),
+        (json!({"name": "a", "state": "Current"}), "kind"),
+    ] {
+        let error = write(broken).await.unwrap_err().to_string();
+        assert!(error.contains(field), "{field}: {error}");
+    }
+    Ok(())
+}
+
+/// Upstream's definition asked for less. What it let in must not be stuck under ours.
+#[tokio::test]
+async fn an_object_from_before_our_rules_can_still_be_reported_on_and_deleted() -> Result<()> {
+    let cluster = Lab::test_cluster().start().await?;
+    let client = cluster.client()?;
+    let mut loose = serde_json::to_value(SharedVolume::crd())?;
+    let properties =
+        &mut loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    *properties = json!({"fileSystemID": {"type": "string"}, "accessPointID": {"type": "string"}});
+    install(&client, vec![serde_json::from_value(loose)?]).await?;
+
+    let api: Api<SharedVolume> = Api::namespaced(client.clone(), "default");
+    let spec = serde_json::from_value(json!({"fileSystemID": "fs-1", "accessPointID": "fsap-1"}))?;
+    let mut old = SharedVolume::new("old", spec);
+    old.metadata.finalizers = Some(vec![labels::UPSTREAM_FINALIZER.into()]);
+    api.create(&PostParams::default(), &old).await?;
+    install(&client, crds()).await?;
+    eventually(DEADLINE, "our rules hold", || async {
+        let refused = try_volume(&client, "new", json!({"spec": {"fileSystemID": "fs-1"}})).await;
+        Ok(refused.is_err().then_some(()))
+    })
+    .await?;
+
+    let merge = PatchParams::default();
+    let finalizers = json!({"metadata": {"finalizers": [labels::SHARED_VOLUME_FINALIZER]}});
+    api.patch("old", &merge, &Patch::Merge(finalizers)).await?;
+    api.patch_status("old", &merge, &Patch::Merge(json!({"status": {"phase": "Failed"}}))).await?;
+    let fixed = json!({"spec": {"fileSystemID": FS, "accessPointID": AP}});
+    api.patch("old", &merge.clone().dry_run(), &Patch::Merge(fixed)).await?;
+    api.delete("old", &kube::api::DeleteParams::default()).await?;
+    api.patch("old", &merge, &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
+    eventually(DEADLINE, "the old object is gone", || async {
+        Ok(api.get_opt("old").await?.is_none().then_some(()))
+    })
+    .await?;
+    cluster.stop().await
+}
+
+#[tokio::test]
+async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
+    let (cluster, client) = shared().await?;
+    let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
+    for role in roles::user_roles() {
+        cluster_roles.create(&PostParams::default(), &role).await?;
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "team"}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), "team");
+    for role in ["admin", "edit", "view"] {
+        let binding = serde_json::from_value(json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
+        }))?;
+        bindings.create(&PostParams::default(), &binding).await?;
+    }
+    let volume = SharedVolume::new("sv", serde_json::from_value(json!({"fileSystemID": FS}))?);
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    for role in ["admin", "edit", "view"] {
+        let user = cluster.client_as(role, &["system:authenticated"])?;
+        let api: Api<SharedVolume> = Api::namespaced(user.clone(), "team");
+        eventually(DEADLINE, &format!("{role} may list SharedVolumes"), || async {
+            Ok(Some(api.list(&kube::api::ListParams::default()).await?))
+        })
+        .await?;
+        if role == "view" {
+            let error = api.create(&dry_run, &volume).await.unwrap_err().to_string();
+            assert!(error.contains("forbidden"), "{error}");
+        } else {
+            eventually(DEADLINE, &format!("{role} may create SharedVolumes"), || async {
+                Ok(Some(api.create(&dry_run, &volume).await?))
+            })
+            .await?;
+        }
+        let status = Patch::Merge(json!({"status": {"phase": "Ready"}}));
+        let error = api.patch_status("sv", &PatchParams::default(), &status).await.unwrap_err().to_string();
+        assert!(error.contains("forbidden"), "{role}: {error}");
+        let elsewhere: Api<SharedVolume> = Api::namespaced(user, "default");
+        assert!(
+            elsewhere.list(&kube::api::ListParams::default()).await.is_err(),
+            "{role} sees another namespace"
+        );
+    }
+    Ok(())
+}
