@@ -1,0 +1,303 @@
+//! Carries out the steps of a plan. No judgement: what to do was decided; here it is only done safely, once,
+//! and not at all when nothing would change.
+
+use std::collections::BTreeMap;
+
+use aquifer_base::Sealed;
+use async_trait::async_trait;
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{ApiError, Cluster, Verb, Write};
+use crate::controller::Controller;
+use crate::fault::Fault;
+use crate::intent::{drift, foreign_additions, marked};
+use crate::lease::Leadership;
+use crate::object::{Key, Kind, Object, ObjectRef, revision};
+use crate::plan::{Child, Doomed, Effect, Expect, Mint, Record, Stage, Step};
+use crate::store::{Progress, Stores};
+use crate::view::Fresh;
+
+/// Steps of one stage that run at the same time.
+const CONCURRENT_STEPS: usize = 8;
+
+pub(crate) const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
+
+/// What one step came to.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// Nothing had to be written.
+    Unchanged,
+    /// The object as the server answered (none when it is gone).
+    Wrote(ObjectRef, Option<Object>, Progress),
+    /// An outside effect was carried out: look again before anything else.
+    Acted,
+    /// What we decided on is out of date there: read it and decide again.
+    Stale(ObjectRef),
+    /// It failed.
+    Failed(Fault),
+}
+
+/// What hands need of whoever they work for: a name for the fields they write, and the code of its own steps.
+#[async_trait]
+pub(crate) trait Craft: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault>;
+    async fn effect(&self, effect: &Effect) -> Result<(), Fault>;
+}
+
+#[async_trait]
+impl<C: Controller> Craft for C {
+    fn name(&self) -> &'static str {
+        Controller::name(self)
+    }
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+        Controller::mint(self, recipe)
+    }
+    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
+        Controller::effect(self, effect).await
+    }
+}
+
+/// The hands of one pass.
+pub(crate) struct Hands<'a, C: Craft> {
+    pub craft: &'a C,
+    pub cluster: &'a dyn Cluster,
+    pub stores: &'a Stores,
+    pub leadership: &'a Leadership,
+    pub owner: &'a Key,
+    /// None when the owner is gone: then nothing can be made in its name.
+    pub owner_uid: Option<&'a str>,
+    /// Our own writes of this pass to the owner: a compare-and-swap decided before them may build on them.
+    pub owner_version: Option<(String, String)>,
+}
+
+impl<C: Craft> Hands<'_, C> {
+    /// Runs a stage: all steps are tried.
+    pub async fn stage(&self, stage: &Stage, fresh: &Fresh) -> Vec<Done> {
+        // Boxed: the compiler cannot see through a stream of borrowing futures that they may be sent.
+        let steps: Vec<_> = stage.steps.iter().map(|step| self.step(step, fresh).boxed()).collect();
+        futures::stream::iter(steps).buffer_unordered(CONCURRENT_STEPS).collect().await
+    }
+
+    async fn step(&self, step: &Step, fresh: &Fresh) -> Done {
+        match step {
+            Step::Apply(child) => self.apply(child, fresh).await,
+            Step::Replace { child, tolerate } => self.replace(child, tolerate, fresh).await,
+            Step::Delete(doomed) => self.delete(doomed).await,
+            Step::Mint(mint) => self.mint(mint).await,
+            Step::Record(record) => self.record(record).await,
+            Step::Effect(effect) => self.effect(effect).await,
+        }
+    }
+
+    async fn apply(&self, child: &Child, fresh: &Fresh) -> Done {
+        let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
+        let mut body = intent.clone();
+        match &child.expect {
+            // No object has ever had revision 1, so this creates or conflicts.
+            Expect::Absent => body["metadata"]["resourceVersion"] = json!("1"),
+            Expect::Uid(uid) => {
+                let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
+                if live.uid() == uid && drift(&intent, &live).is_none() {
+                    return Done::Unchanged;
+                }
+                body["metadata"]["uid"] = json!(uid);
+            }
+        }
+        self.write_child(&child.target, &intent, Verb::Apply(body)).await
+    }
+
+    async fn replace(&self, child: &Child, tolerate: &[String], fresh: &Fresh) -> Done {
+        let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
+        let Expect::Uid(uid) = &child.expect else {
+            return self.write_child(&child.target, &intent, Verb::Create(intent.clone())).await;
+        };
+        let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
+        if live.uid() != uid {
+            return Done::Stale(child.target.clone());
+        }
+        let drifted = drift(&intent, &live).map(|d| d.to_string());
+        let Some(why) = drifted.or_else(|| foreign_additions(&live, self.craft.name(), tolerate)) else {
+            return Done::Unchanged;
+        };
+        tracing::info!(object = %child.target, changed = %why, "Replacing an object that was changed");
+        let mut body = intent.clone();
+        body["metadata"]["uid"] = json!(uid);
+        body["metadata"]["resourceVersion"] = json!(live.resource_version());
+        for pointer in tolerate.iter().map(String::as_str).chain(["/metadata/finalizers"]) {
+            carry_over(&mut body, &live.0, pointer);
+        }
+        let done = self.write_child(&child.target, &intent, Verb::Replace(body)).await;
+        match done {
+            // Cannot be changed in place: the next look finds it gone and makes it anew.
+            Done::Failed(fault) if fault.message.contains(IMMUTABLE) => {
+                let doomed = Doomed {
+                    target: child.target.clone(),
+                    uid: uid.clone(),
+                    resource_version: live.resource_version().to_owned(),
+                };
+                match self.delete(&doomed).await {
+                    Done::Wrote(..) | Done::Unchanged => Done::Stale(child.target.clone()),
+                    other => other,
+                }
+            }
+            done => done,
+        }
+    }
+
+    async fn delete(&self, doomed: &Doomed) -> Done {
+        let verb = Verb::Delete {
+            uid: doomed.uid.clone(),
+            resource_version: (!doomed.resource_version.is_empty()).then(|| doomed.resource_version.clone()),
+        };
+        match self.write(&doomed.target, verb).await {
+            Ok(object) => Done::Wrote(doomed.target.clone(), object, Progress::Deleted(doomed.uid.clone())),
+            Err(ApiError::NotFound) => Done::Unchanged,
+            Err(error) => failed(&doomed.target, "delete", error),
+        }
+    }
+
+    async fn mint(&self, mint: &Mint) -> Done {
+        let target = SECRET.key(&mint.secret);
+        let Some(uid) = self.owner_uid else { return self.ownerless(&target) };
+        let content = match self.craft.mint(&mint.recipe) {
+            Ok(content) => content,
+            Err(fault) => return Done::Failed(fault),
+        };
+        let data: Map<String, Value> = content
+            .iter()
+            .map(|(name, bytes)| (name.clone(), json!(k8s_openapi::ByteString(bytes.expose().to_vec()))))
+            .collect();
+        let mut body = json!({"apiVersion": "v1", "kind": "Secret", "data": data,
+            "metadata": {"name": mint.secret.name, "namespace": mint.secret.namespace}});
+        // The marks without a hash: a minted Secret is never compared, and its hash would speak of its content.
+        body["metadata"]["labels"][crate::intent::OWNER_UID] = json!(uid);
+        body["metadata"]["annotations"][crate::intent::OWNER] = json!(self.owner.to_string());
+        match self.write(&target, Verb::Create(body)).await {
+            Ok(Some(object)) => {
+                let progress = Progress::Revision(revision(object.resource_version()));
+                Done::Wrote(target, Some(object), progress)
+            }
+            Ok(None) | Err(ApiError::AlreadyExists) => Done::Stale(target),
+            Err(error) => failed(&target, "create", error),
+        }
+    }
+
+    async fn record(&self, record: &Record) -> Done {
+        let version = match &self.owner_version {
+            Some((seen, now)) if *seen == record.resource_version && record.target.key == *self.owner => now,
+            _ => &record.resource_version,
+        };
+        let body = json!({"metadata": {"resourceVersion": version, "uid": record.uid}, "status": record.fields});
+        match self.write(&record.target, Verb::Merge { body, status: true }).await {
+            Ok(object) => wrote(&record.target, object),
+            Err(error) => failed(&record.target, "record an intent in", error),
+        }
+    }
+
+    async fn effect(&self, effect: &Effect) -> Done {
+        if !self.leadership.is_current() {
+            return Done::Failed(Fault::api(&effect.operation, &ApiError::NotLeader));
+        }
+        match self.craft.effect(effect).await {
+            Ok(()) => Done::Acted,
+            Err(fault) => Done::Failed(fault),
+        }
+    }
+
+    /// Writes a child and checks that the server kept what we sent: if not, we would write forever.
+    async fn write_child(&self, target: &ObjectRef, intent: &Value, verb: Verb) -> Done {
+        let word = verb.as_str();
+        match self.write(target, verb).await {
+            Ok(Some(object)) => match drift(intent, &object) {
+                Some(difference) => Done::Failed(Fault::bug(format!(
+                    "the server does not keep our intent of {target} at {difference}"
+                ))),
+                None => wrote(target, Some(object)),
+            },
+            Ok(None) => Done::Failed(Fault::bug(format!("no answer to a write of {target}"))),
+            Err(ApiError::Immutable(said)) => Done::Failed(Fault::new(
+                crate::fault::Class::Invalid,
+                format!("failed to {word} {target}: {IMMUTABLE}: {said}"),
+            )),
+            Err(error) => failed(target, word, error),
+        }
+    }
+
+    /// The one place that every write passes: without authority nothing is sent.
+    pub async fn write(&self, target: &ObjectRef, verb: Verb) -> Result<Option<Object>, ApiError> {
+        if !self.leadership.is_current() {
+            return Err(ApiError::NotLeader);
+        }
+        let manager = self.craft.name().to_owned();
+        self.cluster.write(&Write { target: target.clone(), verb, manager }).await
+    }
+
+    fn marked(&self, child: &Child) -> Option<Value> {
+        Some(marked(child.intent.clone(), self.owner, self.owner_uid?))
+    }
+
+    fn ownerless(&self, target: &ObjectRef) -> Done {
+        Done::Failed(Fault::bug(format!("{target} was to be made for {}, which does not exist", self.owner)))
+    }
+
+    fn live(&self, target: &ObjectRef, fresh: &Fresh) -> Option<Object> {
+        match fresh.objects.get(target) {
+            Some((object, _)) => object.clone(),
+            None => self.stores.get(&target.kind)?.get(&target.key).known().cloned().flatten(),
+        }
+    }
+}
+
+const IMMUTABLE: &str = "it cannot be changed in place";
+
+fn wrote(target: &ObjectRef, object: Option<Object>) -> Done {
+    let version = object.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
+    Done::Wrote(target.clone(), object, Progress::Revision(version))
+}
+
+fn failed(target: &ObjectRef, doing: &str, error: ApiError) -> Done {
+    if error.is_stale() {
+        return Done::Stale(target.clone());
+    }
+    Done::Failed(Fault::api(&format!("{doing} {target}"), &error))
+}
+
+/// Copies what others wrote by right from the live object. A trailing `*` takes every key with that prefix.
+fn carry_over(body: &mut Value, live: &Value, pointer: &str) {
+    let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+    let Some(from) = live.pointer(parent).and_then(Value::as_object) else { return };
+    let last = last.replace("~1", "/").replace("~0", "~");
+    let wanted = |key: &str| last.strip_suffix('*').map_or(key == last, |prefix| key.starts_with(prefix));
+    let found: Vec<_> = from.iter().filter(|(key, _)| wanted(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    if found.is_empty() {
+        return;
+    }
+    let mut at = body;
+    for step in parent.split('/').skip(1) {
+        at = &mut at[step.replace("~1", "/").replace("~0", "~").as_str()];
+    }
+    for (key, value) in found {
+        if at.get(&key).is_none() {
+            at[key.as_str()] = value;
+        }
+    }
+}
+
+/// Reads into `fresh` what turned out to be out of date.
+pub(crate) async fn refresh(
+    cluster: &dyn Cluster,
+    fresh: &mut Fresh,
+    target: ObjectRef,
+    now: Timestamp,
+) -> Result<(), Fault> {
+    match cluster.get(&target).await {
+        Ok(object) => {
+            fresh.objects.insert(target, (object, now));
+            Ok(())
+        }
+        Err(error) => Err(Fault::api(&format!("read {target}"), &error)),
+    }
+}

@@ -1,0 +1,148 @@
+//! The port to a Kubernetes API: three reads and one write. The real client and the in-memory model stand behind it,
+//! so that every write passes one place where it can be counted, fenced, or made to fail.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fault::Class;
+use crate::object::{Kind, Object, ObjectRef};
+
+/// One write to the API.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Write {
+    /// The object that is written.
+    pub target: ObjectRef,
+    /// What is done to it.
+    pub verb: Verb,
+    /// Who owns the fields.
+    pub manager: String,
+}
+
+/// The ways to write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Verb {
+    /// Server-side apply with force; the body carries `resourceVersion: "1"` (create only) or `uid` (this very object).
+    Apply(Value),
+    /// Create; refused when anything of that name exists.
+    Create(Value),
+    /// Replace the whole object; the body carries uid and resourceVersion.
+    Replace(Value),
+    /// Merge patch; the body carries resourceVersion, so it is a compare-and-swap.
+    Merge {
+        /// The patch.
+        body: Value,
+        /// Whether it goes to the status subresource.
+        status: bool,
+    },
+    /// Take finalizers off, each only if it still stands where it was seen.
+    Unfinalize {
+        /// Positions and names, last position first.
+        finalizers: Vec<(usize, String)>,
+        /// The object that was seen.
+        uid: String,
+    },
+    /// Delete this very object.
+    Delete {
+        /// The uid that was seen.
+        uid: String,
+        /// The version that was seen: anything newer must be looked at first.
+        resource_version: Option<String>,
+    },
+}
+
+impl Verb {
+    /// The word for metrics and messages.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Apply(_) => "apply",
+            Self::Create(_) => "create",
+            Self::Replace(_) => "replace",
+            Self::Merge { status: true, .. } => "update the status of",
+            Self::Merge { .. } | Self::Unfinalize { .. } => "patch",
+            Self::Delete { .. } => "delete",
+        }
+    }
+}
+
+/// Why the API refused or did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// No such object.
+    #[error("not found")]
+    NotFound,
+    /// The server does not know this kind.
+    #[error("the API server does not serve this kind")]
+    NotServed,
+    /// Create-only, and something is there.
+    #[error("already exists")]
+    AlreadyExists,
+    /// Another object or version than the one that was seen.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    /// Refused by validation or admission.
+    #[error("refused: {0}")]
+    Invalid(String),
+    /// Refused because a field cannot be changed.
+    #[error("immutable: {0}")]
+    Immutable(String),
+    /// Refused by authorisation or quota.
+    #[error("forbidden: {0}")]
+    Forbidden(String),
+    /// The namespace is going away, nothing can be made in it.
+    #[error("the namespace is being deleted: {0}")]
+    Terminating(String),
+    /// No answer, or a server error: whether the write happened is not known.
+    #[error("{0}")]
+    Unavailable(String),
+    /// We no longer lead; nothing was sent.
+    #[error("this replica is not the leader any more")]
+    NotLeader,
+}
+
+impl ApiError {
+    /// The class of the trouble.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::NotFound | Self::AlreadyExists | Self::Conflict(_) | Self::Unavailable(_) | Self::NotLeader => {
+                Class::Transient
+            }
+            Self::NotServed | Self::Terminating(_) => Class::Waiting,
+            Self::Invalid(_) | Self::Immutable(_) => Class::Invalid,
+            Self::Forbidden(_) => Class::Denied,
+        }
+    }
+
+    /// Whether what we decided on is out of date: look again at once instead of waiting.
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::AlreadyExists | Self::Conflict(_) | Self::NotFound)
+    }
+}
+
+/// Which objects a live list returns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Listing {
+    /// The kind.
+    pub kind: Kind,
+    /// One namespace; empty for all.
+    pub namespace: String,
+}
+
+impl fmt::Display for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.kind.plural, self.namespace)
+    }
+}
+
+/// A Kubernetes API.
+#[async_trait]
+pub trait Cluster: Send + Sync {
+    /// Reads one object, from the source of truth.
+    async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError>;
+    /// Reads all objects of a kind, from the source of truth.
+    async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError>;
+    /// Writes; answers with the object as it is now (none after a delete that completed).
+    async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError>;
+}

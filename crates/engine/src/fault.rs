@@ -1,0 +1,82 @@
+//! Errors in five classes. The class alone decides what a user sees and when the next try comes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::ApiError;
+
+/// What kind of trouble it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Class {
+    /// Goes away by itself: time-outs, conflicts, an overloaded server. Retried with backoff, reported after the third time.
+    Transient,
+    /// Something else must happen first; its event wakes us.
+    Waiting,
+    /// The object asks for something impossible; only a change of the object helps.
+    Invalid,
+    /// We are not allowed to; somebody must grant it.
+    Denied,
+    /// Our own mistake.
+    Bug,
+}
+
+impl Class {
+    /// The word for metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Waiting => "waiting",
+            Self::Invalid => "invalid",
+            Self::Denied => "denied",
+            Self::Bug => "bug",
+        }
+    }
+
+    /// The condition reason that a user sees when the family has no better word.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Transient => "Retrying",
+            Self::Waiting => "Waiting",
+            Self::Invalid => "Invalid",
+            Self::Denied => "AccessDenied",
+            Self::Bug => "InternalError",
+        }
+    }
+}
+
+/// One failed step, classified.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// Its class.
+    pub class: Class,
+    /// What failed, where, and what to do.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault of a class.
+    pub fn new(class: Class, message: impl Into<String>) -> Self {
+        Self { class, message: message.into() }
+    }
+
+    /// A fault of our own making.
+    pub fn bug(message: impl Into<String>) -> Self {
+        Self::new(Class::Bug, message)
+    }
+
+    /// An API error met while doing something to an object.
+    pub fn api(doing: &str, error: &ApiError) -> Self {
+        Self::new(error.class(), format!("failed to {doing}: {error}"))
+    }
+}
+
+/// The gravest of several: what the object as a whole suffers from.
+pub(crate) fn gravest(faults: &[Fault]) -> Option<&Fault> {
+    faults.iter().max_by_key(|fault| match fault.class {
+        Class::Waiting => 0,
+        Class::Transient => 1,
+        Class::Invalid => 2,
+        Class::Denied => 3,
+        Class::Bug => 4,
+    })
+}

@@ -1,0 +1,42 @@
+//! The reconcile engine: `observe -> decide -> act -> report`, once, for every controller. Knows no storage.
+//!
+//! A family implements [`Controller`]: what it looks at and what it decides. Everything else is here: caches fed by watches
+//! ([`store`]), when a key has its turn (`queue`), what one pass does (`pass`, `act`), what is written and when nothing is
+//! (`intent`, [`compare`], [`status`]), who may write ([`lease`]), and what people see of it ([`health`], [`metrics`]).
+//! ARCHITECTURE.md at the root explains it by an example.
+
+mod act;
+pub mod cluster;
+pub mod compare;
+pub mod controller;
+pub mod fault;
+pub mod health;
+pub mod intent;
+pub mod lease;
+pub mod live;
+pub mod merge;
+pub mod metrics;
+pub mod model;
+pub mod object;
+pub mod outside;
+mod pass;
+pub mod plan;
+mod queue;
+pub mod remote;
+pub mod runner;
+pub mod seen;
+pub mod serve;
+pub mod status;
+pub mod store;
+pub mod view;
+mod watching;
+
+pub use controller::{ChildKind, Controller, Subject};
+pub use fault::{Class, Fault};
+pub use object::{Key, Kind, Object, ObjectRef};
+pub use outside::Question;
+pub use plan::{Doomed, Effect, Expect, Mint, Plan, Record, Step};
+pub use seen::{Seen, Why};
+pub use status::{Condition, Shape, State, Status, Urgency};
+pub use store::{Wakes, Watch};
+pub use view::View;

@@ -1,0 +1,223 @@
+//! The real Kubernetes API behind the [`Cluster`] port. One attempt per call with a deadline: retrying is the queue's business.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::{Method, Request};
+use kube::Client;
+use kube::core::Status;
+use serde_json::{Value, json};
+
+use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
+use crate::metrics::Metrics;
+use crate::object::{Kind, Object, ObjectRef};
+
+/// A call that takes longer is given up; whether it happened is then not known.
+const DEADLINE: Duration = Duration::from_secs(10);
+const PAGE: usize = 500;
+
+/// The API server behind a client.
+#[derive(Clone)]
+pub struct Live {
+    client: Client,
+    metrics: Metrics,
+}
+
+/// Turns off what kube would do by itself: retrying for minutes, and waiting for ever.
+pub fn client_config(mut config: kube::Config) -> kube::Config {
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config.write_timeout = Some(DEADLINE);
+    config
+}
+
+impl Live {
+    /// A port to the server that `client` speaks to.
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, metrics }
+    }
+
+    async fn call(&self, verb: &'static str, request: Request<Vec<u8>>) -> Result<Value, ApiError> {
+        self.metrics.api_call(verb);
+        match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(kube::Error::Api(status))) => Err(refusal(&status)),
+            Ok(Err(error)) => Err(ApiError::Unavailable(chain(&error))),
+            Err(_) => Err(ApiError::Unavailable(format!("no answer within {} s", DEADLINE.as_secs()))),
+        }
+    }
+}
+
+#[async_trait]
+impl Cluster for Live {
+    async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        match self.call("get", request(Method::GET, &path(target), "", Vec::new())?).await {
+            Ok(value) => Ok(Some(Object(value))),
+            // A kind that is not served has no objects.
+            Err(ApiError::NotFound | ApiError::NotServed) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError> {
+        let base = collection(&listing.kind, &listing.namespace);
+        let mut objects = Vec::new();
+        let mut next = String::new();
+        loop {
+            let query = format!("{base}?limit={PAGE}&continue={}", encode(&next));
+            let mut page = self.call("list", request(Method::GET, &query, "", Vec::new())?).await?;
+            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                objects.extend(items.into_iter().map(Object));
+            }
+            next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if next.is_empty() {
+                return Ok(objects);
+            }
+        }
+    }
+
+    async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
+        let (verb, request) = write_request(write)?;
+        let answer = self.call(verb, request).await?;
+        // The answer to a completed delete is a Status, or the object as it last was.
+        let gone = matches!(write.verb, Verb::Delete { .. })
+            && answer.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null);
+        Ok((!gone && answer["kind"] != "Status").then_some(Object(answer)))
+    }
+}
+
+fn write_request(write: &Write) -> Result<(&'static str, Request<Vec<u8>>), ApiError> {
+    const MERGE: &str = "application/merge-patch+json";
+    const APPLY: &str = "application/apply-patch+yaml";
+    const JSON_PATCH: &str = "application/json-patch+json";
+    const JSON: &str = "application/json";
+    let target = path(&write.target);
+    let manager = encode(&write.manager);
+    let request = match &write.verb {
+        Verb::Apply(body) => {
+            let path = format!("{target}?fieldManager={manager}&force=true");
+            ("apply", request(Method::PATCH, &path, APPLY, bytes(body))?)
+        }
+        Verb::Create(body) => {
+            let path = collection(&write.target.kind, &write.target.key.namespace);
+            let path = format!("{path}?fieldManager={manager}");
+            ("create", request(Method::POST, &path, JSON, bytes(body))?)
+        }
+        Verb::Replace(body) => {
+            let path = format!("{target}?fieldManager={manager}");
+            ("update", request(Method::PUT, &path, JSON, bytes(body))?)
+        }
+        Verb::Merge { body, status } => {
+            let sub = if *status { "/status" } else { "" };
+            let path = format!("{target}{sub}?fieldManager={manager}");
+            (if *status { "status" } else { "patch" }, request(Method::PATCH, &path, MERGE, bytes(body))?)
+        }
+        Verb::Unfinalize { finalizers, uid } => {
+            let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+            for (at, name) in finalizers {
+                let path = format!("/metadata/finalizers/{at}");
+                patch.push(json!({"op": "test", "path": path, "value": name}));
+                patch.push(json!({"op": "remove", "path": path}));
+            }
+            let path = format!("{target}?fieldManager={manager}");
+            ("patch", request(Method::PATCH, &path, JSON_PATCH, bytes(&json!(patch)))?)
+        }
+        Verb::Delete { uid, resource_version } => {
+            let mut preconditions = json!({"uid": uid});
+            if let Some(version) = resource_version {
+                preconditions["resourceVersion"] = json!(version);
+            }
+            let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+                "preconditions": preconditions});
+            ("delete", request(Method::DELETE, &target, JSON, bytes(&body))?)
+        }
+    };
+    Ok(request)
+}
+
+fn request(method: Method, path: &str, content_type: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, ApiError> {
+    let mut builder = Request::builder().method(method).uri(path);
+    if !content_type.is_empty() {
+        builder = builder.header(http::header::CONTENT_TYPE, content_type);
+    }
+    builder.body(body).map_err(|error| ApiError::Invalid(format!("cannot be asked for as {path}: {error}")))
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn collection(kind: &Kind, namespace: &str) -> String {
+    let root = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
+    let scope =
+        if kind.namespaced && !namespace.is_empty() { format!("/namespaces/{}", encode(namespace)) } else { String::new() };
+    format!("{root}/{}{scope}/{}", kind.version, kind.plural)
+}
+
+fn path(target: &ObjectRef) -> String {
+    format!("{}/{}", collection(&target.kind, &target.key.namespace), encode(&target.key.name))
+}
+
+/// Percent-encoding: names come from users, and RBAC objects may hold a colon or worse.
+fn encode(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn refusal(status: &Status) -> ApiError {
+    let said = status.message.clone();
+    let causes = status.details.as_ref().map(|d| d.causes.as_slice()).unwrap_or_default();
+    match status.code {
+        404 if status.details.as_ref().is_none_or(|d| d.name.is_empty()) => ApiError::NotServed,
+        404 => ApiError::NotFound,
+        409 if status.reason == "AlreadyExists" => ApiError::AlreadyExists,
+        409 => ApiError::Conflict(said),
+        // A JSON patch whose `test` failed, or a body whose uid is another object's.
+        422 if causes.is_empty() && said.contains("testing") => ApiError::Conflict(said),
+        422 if causes.iter().any(|cause| cause.field == "metadata.uid") => ApiError::Conflict(said),
+        422 if is_immutable(&said) => ApiError::Immutable(said),
+        400 | 413 | 415 | 422 => ApiError::Invalid(said),
+        403 if said.contains("being terminated") => ApiError::Terminating(said),
+        401 | 403 => ApiError::Forbidden(said),
+        code => ApiError::Unavailable(format!("the API server answered {code}: {said}")),
+    }
+}
+
+/// Kinds word it differently; none of them has a machine-readable mark for it.
+fn is_immutable(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    ["immutable", "updates to", "cannot change roleref", "may not be changed"].iter().any(|words| said.contains(words))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_follow_group_and_scope() {
+        const PV: Kind = Kind::cluster("", "v1", "PersistentVolume", "persistentvolumes");
+        const ROLE: Kind = Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
+        const SV: Kind = Kind::namespaced("a.b", "v1alpha1", "SharedVolume", "sharedvolumes");
+        assert_eq!(path(&PV.at("", "x")), "/api/v1/persistentvolumes/x");
+        assert_eq!(path(&ROLE.at("", "a:b")), "/apis/rbac.authorization.k8s.io/v1/clusterroles/a%3Ab");
+        assert_eq!(path(&SV.at("ns", "x")), "/apis/a.b/v1alpha1/namespaces/ns/sharedvolumes/x");
+        assert_eq!(collection(&SV, ""), "/apis/a.b/v1alpha1/sharedvolumes");
+    }
+}

@@ -1,0 +1,111 @@
+//! What the process counts. Labels never hold object names: their number must stay bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PassLabels {
+    controller: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ControllerLabels {
+    controller: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VerbLabels {
+    verb: &'static str,
+}
+
+/// The counters of one process; cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    registry: Registry,
+    passes: Family<PassLabels, Counter>,
+    seconds: Family<ControllerLabels, Histogram>,
+    depth: Family<ControllerLabels, Gauge>,
+    effects: Family<ControllerLabels, Counter>,
+    panics: Family<ControllerLabels, Counter>,
+    calls: Family<VerbLabels, Counter>,
+    leading: Gauge<i64, std::sync::atomic::AtomicI64>,
+    stale: Family<ControllerLabels, Counter<u64, AtomicU64>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut inner = Inner {
+            registry: Registry::with_prefix("aquifer"),
+            passes: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
+            depth: Family::default(),
+            effects: Family::default(),
+            panics: Family::default(),
+            calls: Family::default(),
+            leading: Gauge::default(),
+            stale: Family::default(),
+        };
+        let registry = &mut inner.registry;
+        registry.register("controller_passes", "Passes by outcome", inner.passes.clone());
+        registry.register("controller_pass_seconds", "Duration of passes", inner.seconds.clone());
+        registry.register("controller_queue_depth", "Keys that wait for a pass", inner.depth.clone());
+        registry.register("controller_effects", "Outside effects carried out", inner.effects.clone());
+        registry.register("controller_panics", "Passes that panicked", inner.panics.clone());
+        registry.register("controller_live_passes", "Passes that read live because a cache fell behind", inner.stale.clone());
+        registry.register("api_calls", "Calls to the Kubernetes API by verb, watches excepted", inner.calls.clone());
+        registry.register("leader", "1 while this replica leads", inner.leading.clone());
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn pass(&self, controller: &'static str, outcome: &'static str, seconds: f64, effects: u32) {
+        self.inner.passes.get_or_create(&PassLabels { controller, outcome }).inc();
+        self.inner.seconds.get_or_create(&ControllerLabels { controller }).observe(seconds);
+        if effects > 0 {
+            self.inner.effects.get_or_create(&ControllerLabels { controller }).inc_by(u64::from(effects));
+        }
+    }
+
+    pub(crate) fn live_pass(&self, controller: &'static str) {
+        self.inner.stale.get_or_create(&ControllerLabels { controller }).inc();
+    }
+
+    pub(crate) fn panicked(&self, controller: &'static str) {
+        self.inner.panics.get_or_create(&ControllerLabels { controller }).inc();
+    }
+
+    pub(crate) fn depth(&self, controller: &'static str, depth: usize) {
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
+        self.inner.depth.get_or_create(&ControllerLabels { controller }).set(depth);
+    }
+
+    pub(crate) fn api_call(&self, verb: &'static str) {
+        self.inner.calls.get_or_create(&VerbLabels { verb }).inc();
+    }
+
+    /// Whether this replica leads.
+    pub fn leading(&self, leading: bool) {
+        self.inner.leading.set(leading.into());
+    }
+
+    /// The text that a scraper reads.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut text, &self.inner.registry);
+        text
+    }
+}

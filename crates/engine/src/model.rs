@@ -1,0 +1,11 @@
+//! An API server in memory and a controller run against it, for tests of decisions: every crash point in milliseconds.
+//! It knows what the engine relies on (versions, uids, finalizers, compare-and-swap, field ownership by manager) and no more;
+//! the same scenarios run on the real API server, which keeps it honest.
+
+mod api;
+mod fuse;
+mod sim;
+
+pub use api::Model;
+pub use fuse::{Fuse, Mode};
+pub use sim::{Settled, Sim, WalkReport, walk};

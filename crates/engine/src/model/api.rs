@@ -1,0 +1,371 @@
+//! The API server in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use super::fuse::Fuse;
+use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
+use crate::merge::merge;
+use crate::object::{Kind, Object, ObjectRef};
+
+/// The API server.
+#[derive(Default)]
+pub struct Model {
+    /// Trips at a write point.
+    pub fuse: Arc<Fuse>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<ObjectRef, Stored>,
+    revision: u64,
+    /// Writes that changed something, as text.
+    log: Vec<String>,
+    /// How often each object was created.
+    created: BTreeMap<ObjectRef, usize>,
+    /// Kinds that are not served.
+    unserved: Vec<Kind>,
+}
+
+#[derive(Clone)]
+struct Stored {
+    doc: Value,
+    /// What each manager applied last.
+    applied: BTreeMap<String, Value>,
+}
+
+impl Model {
+    /// A user creates or changes an object; `status` in the body counts too.
+    pub fn put(&self, kind: &Kind, body: Value) -> Object {
+        let mut state = self.lock();
+        let object = Object(body);
+        let target = kind.key(&object.key());
+        let existing = state.objects.get(&target).cloned();
+        let stored = match existing {
+            None => state.create(&target, object.0),
+            Some(old) => {
+                let mut doc = old.doc.clone();
+                merge(&mut doc, &object.0);
+                state.store(&target, Stored { doc, applied: old.applied })
+            }
+        };
+        Object(stored)
+    }
+
+    /// A user edits an object.
+    pub fn edit(&self, target: &ObjectRef, edit: impl FnOnce(&mut Value)) {
+        let mut state = self.lock();
+        if let Some(mut stored) = state.objects.get(target).cloned() {
+            edit(&mut stored.doc);
+            state.store(target, stored);
+        }
+    }
+
+    /// A user deletes an object.
+    pub fn delete(&self, target: &ObjectRef) {
+        self.lock().delete(target);
+    }
+
+    /// Takes a finalizer off, as the controller that put it there would.
+    pub fn unfinalize(&self, target: &ObjectRef, name: &str) {
+        self.edit(target, |doc| {
+            if let Some(list) = doc.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+                list.retain(|finalizer| finalizer != name);
+            }
+        });
+    }
+
+    /// One object.
+    pub fn object(&self, target: &ObjectRef) -> Option<Object> {
+        self.lock().objects.get(target).map(|stored| Object(stored.doc.clone()))
+    }
+
+    /// All objects of a kind.
+    pub fn objects(&self, kind: &Kind) -> Vec<Object> {
+        let state = self.lock();
+        let of_kind = state.objects.iter().filter(|(target, _)| target.kind == *kind);
+        of_kind.map(|(_, stored)| Object(stored.doc.clone())).collect()
+    }
+
+    /// Whether a kind is served.
+    pub fn serves(&self, kind: &Kind) -> bool {
+        !self.lock().unserved.contains(kind)
+    }
+
+    /// Stops or starts serving a kind.
+    pub fn serve(&self, kind: &Kind, served: bool) {
+        let mut state = self.lock();
+        state.unserved.retain(|k| k != kind);
+        if !served {
+            state.unserved.push(kind.clone());
+        }
+    }
+
+    /// Writes that changed something, in order.
+    pub fn log(&self) -> Vec<String> {
+        self.lock().log.clone()
+    }
+
+    /// How often each object was created.
+    pub fn created(&self) -> BTreeMap<String, usize> {
+        self.lock().created.iter().map(|(target, n)| (target.to_string(), *n)).collect()
+    }
+
+    /// Everything there is, with uids, versions and times masked: equal when the outcome is.
+    pub fn picture(&self) -> BTreeMap<String, Value> {
+        let state = self.lock();
+        let names: Vec<(String, String)> = state
+            .objects
+            .iter()
+            .map(|(target, stored)| (stored.doc["metadata"]["uid"].as_str().unwrap_or_default().to_owned(), format!("uid of {target}")))
+            .collect();
+        let mask = |doc: &Value| {
+            let mut doc = doc.clone();
+            if let Some(metadata) = doc["metadata"].as_object_mut() {
+                metadata.remove("resourceVersion");
+                metadata.remove("generation");
+                if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                    annotations.remove(crate::intent::INTENT); // covers uids
+                }
+            }
+            mask_values(&mut doc, &names);
+            doc
+        };
+        state.objects.iter().map(|(target, stored)| (target.to_string(), mask(&stored.doc))).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn mask_values(value: &mut Value, names: &[(String, String)]) {
+    match value {
+        Value::Object(map) => {
+            for field in ["lastTransitionTime", "deletionTimestamp", "observedGeneration"] {
+                map.remove(field);
+            }
+            map.values_mut().for_each(|v| mask_values(v, names));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|v| mask_values(v, names)),
+        Value::String(text) => {
+            for (uid, name) in names {
+                if text.contains(uid.as_str()) {
+                    *text = text.replace(uid.as_str(), name);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[async_trait]
+impl Cluster for Model {
+    async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        Ok(self.object(target))
+    }
+
+    async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError> {
+        let here = |o: &Object| listing.namespace.is_empty() || o.namespace() == listing.namespace;
+        Ok(self.objects(&listing.kind).into_iter().filter(here).collect())
+    }
+
+    async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
+        let reply = self.fuse.point(|| {
+            let mut state = self.lock();
+            let before = state.revision;
+            let result = state.write(write);
+            if state.revision != before {
+                state.log.push(format!("{} {}", write.verb.as_str(), write.target));
+            }
+            result
+        });
+        reply.unwrap_or_else(|| Err(ApiError::Unavailable("the reply was lost".into())))
+    }
+}
+
+impl State {
+    fn write(&mut self, write: &Write) -> Result<Option<Object>, ApiError> {
+        if self.unserved.contains(&write.target.kind) {
+            return Err(ApiError::NotServed);
+        }
+        let live = self.objects.get(&write.target).cloned();
+        let doc = match (&write.verb, live) {
+            (Verb::Create(_), Some(_)) => return Err(ApiError::AlreadyExists),
+            (Verb::Create(body), None) => self.create(&write.target, body.clone()),
+            (Verb::Apply(body), live) => self.apply(&write.target, body, &write.manager, live)?,
+            (_, None) => return Err(ApiError::NotFound),
+            (Verb::Replace(body), Some(live)) => {
+                guard(&live, body)?;
+                let mut doc = body.clone();
+                doc["status"] = live.doc["status"].clone();
+                for field in ["creationTimestamp", "deletionTimestamp", "generation"] {
+                    if let Some(value) = live.doc["metadata"].get(field) {
+                        doc["metadata"][field] = value.clone();
+                    }
+                }
+                self.store(&write.target, Stored { doc, applied: live.applied })
+            }
+            (Verb::Merge { body, status }, Some(live)) => {
+                guard(&live, body)?;
+                let patch = if *status { json!({"status": body["status"]}) } else { body.clone() };
+                let mut doc = live.doc.clone();
+                merge(&mut doc, &patch);
+                self.store(&write.target, Stored { doc, applied: live.applied })
+            }
+            (Verb::Unfinalize { finalizers, uid }, Some(mut live)) => {
+                if live.doc["metadata"]["uid"] != **uid {
+                    return Err(ApiError::Conflict("uid".into()));
+                }
+                for (at, name) in finalizers {
+                    let list = live.doc.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
+                    match list {
+                        Some(list) if list.get(*at).is_some_and(|f| f == name) => drop(list.remove(*at)),
+                        _ => return Err(ApiError::Conflict("finalizers".into())),
+                    }
+                }
+                self.store(&write.target, live)
+            }
+            (Verb::Delete { uid, resource_version }, Some(live)) => {
+                let version = resource_version.as_deref();
+                if live.doc["metadata"]["uid"] != **uid
+                    || version.is_some_and(|version| live.doc["metadata"]["resourceVersion"] != version)
+                {
+                    return Err(ApiError::Conflict("precondition".into()));
+                }
+                self.delete(&write.target);
+                return Ok(self.objects.get(&write.target).map(|stored| Object(stored.doc.clone())));
+            }
+        };
+        Ok(Some(Object(doc)))
+    }
+
+    fn apply(
+        &mut self,
+        target: &ObjectRef,
+        body: &Value,
+        manager: &str,
+        live: Option<Stored>,
+    ) -> Result<Value, ApiError> {
+        let mut intent = body.clone();
+        let create_only = body["metadata"]["resourceVersion"] == "1";
+        if let Some(metadata) = intent["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+            metadata.remove("uid");
+        }
+        let Some(mut live) = live else {
+            if body["metadata"].get("uid").is_some() {
+                return Err(ApiError::Conflict("no such uid".into()));
+            }
+            let doc = self.create(target, intent.clone());
+            if let Some(stored) = self.objects.get_mut(target) {
+                stored.applied.insert(manager.to_owned(), intent);
+            }
+            return Ok(doc);
+        };
+        if create_only {
+            return Err(ApiError::Conflict("exists".into()));
+        }
+        if body["metadata"].get("uid").is_some_and(|uid| *uid != live.doc["metadata"]["uid"]) {
+            return Err(ApiError::Conflict("uid".into()));
+        }
+        let before = live.applied.insert(manager.to_owned(), intent.clone()).unwrap_or(Value::Null);
+        let others: Vec<&Value> = live.applied.iter().filter(|(m, _)| *m != manager).map(|(_, v)| v).collect();
+        unapply(&mut live.doc, &before, &intent, &others);
+        let finalizers = union(&live.doc["metadata"]["finalizers"], &intent["metadata"]["finalizers"]);
+        merge(&mut live.doc, &intent);
+        if let Some(finalizers) = finalizers {
+            live.doc["metadata"]["finalizers"] = finalizers;
+        }
+        Ok(self.store(target, live))
+    }
+
+    fn create(&mut self, target: &ObjectRef, body: Value) -> Value {
+        let mut doc = body;
+        let count = self.created.entry(target.clone()).or_default();
+        *count += 1;
+        doc["metadata"]["uid"] = json!(format!("uid:{target}:{count}"));
+        doc["metadata"]["generation"] = json!(1);
+        doc["apiVersion"] = json!(target.kind.api_version());
+        doc["kind"] = json!(target.kind.kind);
+        self.store(target, Stored { doc, applied: BTreeMap::new() })
+    }
+
+    /// Stores a new version, if it is new; an object that is being deleted goes with its last finalizer.
+    fn store(&mut self, target: &ObjectRef, mut stored: Stored) -> Value {
+        let old = self.objects.get(target);
+        if old.is_some_and(|old| old.doc == stored.doc) {
+            return stored.doc;
+        }
+        let object = Object(stored.doc.clone());
+        if object.deleting() && object.finalizers().is_empty() {
+            self.revision += 1;
+            self.objects.remove(target);
+            return stored.doc;
+        }
+        let content = |doc: &Value| {
+            let mut content = doc.as_object().cloned().unwrap_or_else(Map::new);
+            content.remove("metadata");
+            content.remove("status");
+            content
+        };
+        if let Some(old) = old
+            && content(&old.doc) != content(&stored.doc)
+        {
+            stored.doc["metadata"]["generation"] = json!(Object(old.doc.clone()).generation() + 1);
+        }
+        self.revision += 1;
+        stored.doc["metadata"]["resourceVersion"] = json!((1000 + self.revision).to_string());
+        self.objects.insert(target.clone(), stored.clone());
+        stored.doc
+    }
+
+    fn delete(&mut self, target: &ObjectRef) {
+        let Some(mut stored) = self.objects.get(target).cloned() else { return };
+        if stored.doc["metadata"].get("deletionTimestamp").is_none() {
+            stored.doc["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
+            stored.doc["metadata"]["generation"] = json!(Object(stored.doc.clone()).generation() + 1);
+        }
+        self.store(target, stored);
+    }
+}
+
+fn guard(live: &Stored, body: &Value) -> Result<(), ApiError> {
+    for field in ["uid", "resourceVersion"] {
+        if body["metadata"].get(field).is_some_and(|wanted| *wanted != live.doc["metadata"][field]) {
+            return Err(ApiError::Conflict(field.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Removes what the manager applied before and does not any more, unless another manager applies it too.
+fn unapply(doc: &mut Value, before: &Value, now: &Value, others: &[&Value]) {
+    let (Some(doc), Some(before)) = (doc.as_object_mut(), before.as_object()) else { return };
+    for (key, old) in before {
+        let theirs: Vec<&Value> = others.iter().filter_map(|other| other.get(key)).collect();
+        match now.get(key) {
+            None if theirs.is_empty() => drop(doc.remove(key)),
+            new => {
+                if let Some(below) = doc.get_mut(key) {
+                    unapply(below, old, new.unwrap_or(&Value::Null), &theirs);
+                }
+            }
+        }
+    }
+}
+
+fn union(live: &Value, applied: &Value) -> Option<Value> {
+    let applied = applied.as_array()?;
+    let mut list = live.as_array().cloned().unwrap_or_default();
+    for name in applied {
+        if !list.contains(name) {
+            list.push(name.clone());
+        }
+    }
+    Some(Value::Array(list))
+}

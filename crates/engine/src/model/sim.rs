@@ -1,0 +1,250 @@
+//! Runs a controller against the model until nothing changes, and walks through every crash point.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::api::Model;
+use super::fuse::Mode;
+use crate::controller::Controller;
+use crate::fault::Fault;
+use crate::object::{Key, Kind, Object};
+use crate::outside::{Outside, Question};
+use crate::lease::Leadership;
+use crate::pass::{Around, Outcome, Pass};
+use crate::plan::Plan;
+use crate::store::{Store, Stores};
+
+/// Sweeps over all keys before it is called an endless loop.
+const SWEEPS: usize = 60;
+
+/// A controller and its world.
+pub struct Sim<C> {
+    /// The controller.
+    pub controller: C,
+    /// The API server.
+    pub model: Arc<Model>,
+    seconds: AtomicI64,
+    /// Kinds whose caches stand still, with what they hold.
+    frozen: Mutex<BTreeMap<Kind, Vec<Object>>>,
+}
+
+/// How a run came to rest.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// Writes that changed something.
+    pub writes: usize,
+    /// Failures on the way.
+    pub faults: Vec<Fault>,
+}
+
+impl<C: Controller> Sim<C> {
+    /// A controller on an API server.
+    pub fn new(controller: C, model: Arc<Model>) -> Self {
+        Self { controller, model, seconds: AtomicI64::new(1_000_000), frozen: Mutex::default() }
+    }
+
+    /// Time goes on.
+    pub fn advance(&self, seconds: i64) {
+        self.seconds.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.seconds.load(Ordering::SeqCst)).unwrap_or_default()
+    }
+
+    /// The cache of a kind stands still from now on.
+    pub fn freeze(&self, kind: &Kind) {
+        let objects = self.model.objects(kind);
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.clone(), objects);
+    }
+
+    /// All caches are up to date again.
+    pub fn thaw(&self) {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Passes over every key until a whole sweep changes nothing.
+    pub async fn settle(&self) -> Settled {
+        let mut settled = Settled::default();
+        for _ in 0..SWEEPS {
+            let before = self.model.log().len();
+            let mut again = false;
+            for key in self.keys() {
+                let outcome = self.pass(&key).await;
+                again |= !outcome.faults.is_empty();
+                settled.faults.extend(outcome.faults);
+                if self.model.fuse.dead() {
+                    self.model.fuse.revive(); // it starts again, remembering nothing
+                    again = true;
+                    break;
+                }
+            }
+            self.advance(1);
+            let writes = self.model.log().len() - before;
+            settled.writes += writes;
+            if writes == 0 && !again {
+                return settled;
+            }
+        }
+        settled.faults.push(Fault::bug(format!("not settled after {SWEEPS} sweeps; last writes: {:?}", self.tail())));
+        settled
+    }
+
+    /// What would be decided for a key now.
+    pub async fn plan(&self, key: &Key) -> Option<Plan> {
+        let mut plan = None;
+        self.with_pass(key, async |pass| plan = pass.plan().await.ok().flatten()).await;
+        plan
+    }
+
+    async fn pass(&self, key: &Key) -> Outcome {
+        let mut outcome = Outcome::default();
+        self.with_pass(key, async |pass| outcome = pass.run().await).await;
+        outcome
+    }
+
+    async fn with_pass(&self, key: &Key, work: impl AsyncFnOnce(Pass<'_, C>)) {
+        let outside = Outside::default();
+        let stores = self.stores();
+        let leadership = Leadership::always();
+        let around = Surroundings { sim: self, outside: &outside };
+        work(Pass {
+            controller: &self.controller,
+            cluster: &*self.model,
+            stores: &stores,
+            outside: &outside,
+            leadership: &leadership,
+            around: &around,
+            key,
+            live: false,
+            failures: 3,
+            status_due: true,
+        })
+        .await;
+    }
+
+    fn tail(&self) -> Vec<String> {
+        let log = self.model.log();
+        log.iter().rev().take(5).cloned().collect()
+    }
+
+    fn keys(&self) -> BTreeSet<Key> {
+        self.stores().values().flat_map(|store| store.woken_keys()).collect()
+    }
+
+    fn stores(&self) -> Stores {
+        let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = Stores::new();
+        for watch in self.controller.watches() {
+            let kind = watch.kind.clone();
+            let store = Store::new(watch.clone());
+            if self.model.serves(&kind) {
+                let objects = frozen.get(&kind).cloned().unwrap_or_else(|| self.model.objects(&kind));
+                store.relist_begins();
+                for object in objects.into_iter().filter(|o| selected(o, watch.labels.as_deref())) {
+                    store.upsert(object, self.now());
+                }
+                store.relist_ends(self.now());
+            } else {
+                store.not_served();
+            }
+            stores.insert(kind, Arc::new(store));
+        }
+        stores
+    }
+}
+
+struct Surroundings<'a, C> {
+    sim: &'a Sim<C>,
+    outside: &'a Outside,
+}
+
+#[async_trait]
+impl<C: Controller> Around for Surroundings<'_, C> {
+    fn now(&self) -> Timestamp {
+        self.sim.now()
+    }
+
+    async fn ask(&self, question: Question, _: &Key) -> bool {
+        let answer: Result<Value, String> = self.sim.controller.look(&question).await.map_err(|fault| fault.message);
+        self.outside.put(question, answer, self.sim.now());
+        true
+    }
+}
+
+/// Label selectors as the families use them: `name`, `name=value`.
+fn selected(object: &Object, selector: Option<&str>) -> bool {
+    selector.is_none_or(|selector| match selector.split_once('=') {
+        Some((name, value)) => object.label(name) == Some(value),
+        None => object.label(selector).is_some(),
+    })
+}
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub struct WalkReport {
+    /// Write points of the undisturbed run.
+    pub points: usize,
+    /// Runs made.
+    pub runs: usize,
+    /// What went differently, as text; empty is good.
+    pub divergent: Vec<String>,
+}
+
+/// Runs a scenario undisturbed, then once for every write point and every mode, and compares the ends.
+///
+/// `start` makes a fresh world; `script` plays the users and calls [`Sim::settle`] in between (a process that dies in there
+/// starts again). `judge` adds what else must be equal, such as the outside world.
+pub async fn walk<C, S, F, J>(start: S, script: F, judge: J) -> WalkReport
+where
+    C: Controller,
+    S: Fn() -> Sim<C>,
+    F: AsyncFn(&Sim<C>),
+    J: Fn(&Sim<C>) -> Value,
+{
+    let reference = start();
+    script(&reference).await;
+    let end = reference.settle().await;
+    let mut report = WalkReport { points: reference.model.fuse.count(), ..WalkReport::default() };
+    if !end.faults.is_empty() || end.writes > 0 {
+        report.divergent.push(format!("the undisturbed run does not settle: {end:?}"));
+    }
+    let (picture, judged, created) = (reference.model.picture(), judge(&reference), reference.model.created());
+    for n in 1..=report.points {
+        for mode in Mode::ALL {
+            report.runs += 1;
+            let sim = start();
+            sim.model.fuse.arm(n, mode);
+            script(&sim).await;
+            let last = sim.settle().await;
+            let at = format!("{mode:?} at write {n}");
+            if last.writes > 0 || !last.faults.is_empty() {
+                report.divergent.push(format!("{at}: does not come to rest: {last:?}"));
+            }
+            compare(&mut report, &at, &picture, &sim.model.picture());
+            if judge(&sim) != judged {
+                report.divergent.push(format!("{at}: the outside differs: {} instead of {judged}", judge(&sim)));
+            }
+            let twice: Vec<_> = sim.model.created().into_iter().filter(|(k, n)| created.get(k) != Some(n)).collect();
+            if !twice.is_empty() {
+                report.divergent.push(format!("{at}: created another number of times: {twice:?}"));
+            }
+        }
+    }
+    report
+}
+
+fn compare(report: &mut WalkReport, at: &str, wanted: &BTreeMap<String, Value>, found: &BTreeMap<String, Value>) {
+    for name in wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
+        let (wanted, found) = (wanted.get(name), found.get(name));
+        if wanted != found {
+            let text = |value: Option<&Value>| value.map_or("nothing".to_owned(), Value::to_string);
+            report.divergent.push(format!("{at}: {name} is {} instead of {}", text(found), text(wanted)));
+        }
+    }
+}

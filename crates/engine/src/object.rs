@@ -1,0 +1,223 @@
+//! Kinds, keys and objects as the engine addresses them. Plain data: no client, no typed Kubernetes structs.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A Kubernetes kind with everything that is needed to address it. Written as a constant by the families.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Kind {
+    /// API group; empty for core.
+    pub group: Cow<'static, str>,
+    /// API version, such as `v1`.
+    pub version: Cow<'static, str>,
+    /// The kind, such as `PersistentVolume`.
+    pub kind: Cow<'static, str>,
+    /// The plural in URLs, such as `persistentvolumes`.
+    pub plural: Cow<'static, str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl Kind {
+    /// A kind whose objects live in namespaces.
+    pub const fn namespaced(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self::new(group, version, kind, plural, true)
+    }
+
+    /// A kind whose objects belong to the cluster.
+    pub const fn cluster(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self::new(group, version, kind, plural, false)
+    }
+
+    const fn new(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        namespaced: bool,
+    ) -> Self {
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            kind: Cow::Borrowed(kind),
+            plural: Cow::Borrowed(plural),
+            namespaced,
+        }
+    }
+
+    /// `group/version`, or the version alone for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// An object of this kind by name; the namespace is dropped for cluster kinds.
+    pub fn at(&self, namespace: &str, name: &str) -> ObjectRef {
+        let key = if self.namespaced { Key::namespaced(namespace, name) } else { Key::cluster(name) };
+        ObjectRef { kind: self.clone(), key }
+    }
+
+    /// An object of this kind by key.
+    pub fn key(&self, key: &Key) -> ObjectRef {
+        ObjectRef { kind: self.clone(), key: key.clone() }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)
+    }
+}
+
+/// Namespace (empty for cluster objects) and name: what a pass is keyed on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    /// Namespace; empty for cluster objects.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Key {
+    /// Key of an object in a namespace.
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Key of a cluster object.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: String::new(), name: name.into() }
+    }
+
+    /// Reads what [`fmt::Display`] prints.
+    pub fn parse(text: &str) -> Self {
+        match text.split_once('/') {
+            Some((namespace, name)) => Self::namespaced(namespace, name),
+            None => Self::cluster(text),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// One object of one kind, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectRef {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace and name.
+    pub key: Key,
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// An object as it was read: JSON with the few accessors that everybody needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Object(pub Value);
+
+impl Object {
+    /// A value by JSON pointer.
+    pub fn at(&self, pointer: &str) -> Option<&Value> {
+        self.0.pointer(pointer)
+    }
+
+    /// A string by JSON pointer; empty when it is absent.
+    pub fn text(&self, pointer: &str) -> &str {
+        self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        self.text("/metadata/name")
+    }
+
+    /// `metadata.namespace`; empty for cluster objects.
+    pub fn namespace(&self) -> &str {
+        self.text("/metadata/namespace")
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> Key {
+        Key::namespaced(self.namespace(), self.name())
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> &str {
+        self.text("/metadata/uid")
+    }
+
+    /// `metadata.resourceVersion`.
+    pub fn resource_version(&self) -> &str {
+        self.text("/metadata/resourceVersion")
+    }
+
+    /// `metadata.generation`; 0 when the kind has none.
+    pub fn generation(&self) -> i64 {
+        self.at("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    /// Whether somebody has asked for its deletion.
+    pub fn deleting(&self) -> bool {
+        self.at("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
+    }
+
+    /// A label's value.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.at("/metadata/labels")?.get(name)?.as_str()
+    }
+
+    /// An annotation's value.
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.at("/metadata/annotations")?.get(name)?.as_str()
+    }
+
+    /// The finalizers, in their order.
+    pub fn finalizers(&self) -> Vec<&str> {
+        self.at("/metadata/finalizers")
+            .and_then(Value::as_array)
+            .map(|list| list.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default()
+    }
+
+    /// The condition of a type, from the status.
+    pub fn condition(&self, kind: &str) -> Option<&Value> {
+        let all = self.at("/status/conditions")?.as_array()?;
+        all.iter().find(|condition| condition.get("type").is_some_and(|t| t == kind))
+    }
+
+    /// Reads the object as a typed one.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        T::deserialize(&self.0)
+    }
+}
+
+/// The revision as a number. Revisions of one server are ordered; anything unreadable counts as oldest.
+pub(crate) fn revision(resource_version: &str) -> u64 {
+    resource_version.parse().unwrap_or_default()
+}

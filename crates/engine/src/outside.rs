@@ -1,0 +1,100 @@
+//! Questions to the world outside Kubernetes and their last answers. A question that many keys ask is put once;
+//! the answer wakes them all. Asking is done by the runner, never here.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::object::Key;
+use crate::seen::{Seen, Why};
+
+/// Something to ask outside: of which source, and what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Question {
+    /// The source in the family's words, such as `dns` or `file-system`.
+    pub source: String,
+    /// What is asked.
+    pub about: String,
+}
+
+impl Question {
+    /// A question.
+    pub fn new(source: &str, about: impl Into<String>) -> Self {
+        Self { source: source.into(), about: about.into() }
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.source, self.about)
+    }
+}
+
+#[derive(Clone)]
+struct Answer {
+    value: Result<Value, String>,
+    read_at: Timestamp,
+}
+
+/// The last answers.
+#[derive(Default)]
+pub struct Outside {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    answers: HashMap<Question, Answer>,
+    asking: HashMap<Question, HashSet<Key>>,
+}
+
+impl Outside {
+    /// What is known, when it is not older than `max_age`.
+    pub(crate) fn get(&self, question: &Question, max_age: Duration, now: Timestamp) -> Seen<Value> {
+        let inner = self.lock();
+        match inner.answers.get(question) {
+            Some(answer) if now.duration_since(answer.read_at).unsigned_abs() <= max_age => match &answer.value {
+                Ok(value) => Seen::Known { value: value.clone(), read_at: answer.read_at },
+                Err(said) => Seen::Unknown(Why::Unreachable(said.clone())),
+            },
+            _ => Seen::Unknown(Why::Reading),
+        }
+    }
+
+    /// Registers a key as waiting; true when the caller must put the question.
+    pub(crate) fn wait(&self, question: &Question, key: &Key) -> bool {
+        let mut inner = self.lock();
+        let waiting = inner.asking.entry(question.clone()).or_default();
+        waiting.insert(key.clone());
+        waiting.len() == 1
+    }
+
+    /// An answer came; returns the keys that waited for it.
+    pub(crate) fn put(&self, question: Question, value: Result<Value, String>, now: Timestamp) -> HashSet<Key> {
+        let mut inner = self.lock();
+        inner.answers.insert(question.clone(), Answer { value, read_at: now });
+        inner.asking.remove(&question).unwrap_or_default()
+    }
+
+    /// What these questions were answered is no longer good: an effect may have changed it.
+    pub(crate) fn forget<'a>(&self, questions: impl IntoIterator<Item = &'a Question>) {
+        let mut inner = self.lock();
+        for question in questions {
+            inner.answers.remove(question);
+        }
+    }
+
+    /// Drops answers that nobody has needed for long.
+    pub(crate) fn forget_older_than(&self, age: Duration, now: Timestamp) {
+        self.lock().answers.retain(|_, answer| now.duration_since(answer.read_at).unsigned_abs() <= age);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

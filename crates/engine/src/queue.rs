@@ -1,0 +1,319 @@
+//! When each key has its next pass. A pure state machine over a clock that is handed in: no tasks, no IO.
+//!
+//! One pass per key at a time. A key whose last pass wrote something stays queued, holding no worker, until the caches
+//! have reached those writes. A key that failed waits out its backoff; only a new generation of its object shortens that.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::object::{Key, ObjectRef};
+use crate::store::Progress;
+
+/// How long a pass waits for the caches before it reads live.
+const GATE: Duration = Duration::from_secs(5);
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+const BACKOFF_CAP: Duration = Duration::from_secs(300);
+/// How long a status that can wait does wait.
+pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    slots: HashMap<Key, Slot>,
+    /// Keys that may be ready, in the order in which they became so.
+    ready: VecDeque<Key>,
+    timers: BTreeSet<(Instant, Key)>,
+}
+
+#[derive(Default)]
+struct Slot {
+    running: bool,
+    /// Something happened since the last pass began.
+    dirty: bool,
+    /// It stands in `ready`.
+    queued: bool,
+    gate: Vec<(ObjectRef, Progress)>,
+    gate_until: Option<Instant>,
+    not_before: Option<Instant>,
+    failures: u32,
+    generation: i64,
+    status_waits_since: Option<Instant>,
+    timer: Option<Instant>,
+}
+
+/// A pass to run now.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Turn {
+    pub key: Key,
+    pub live: bool,
+    pub failures: u32,
+    pub status_due: bool,
+}
+
+/// How a pass ended, as far as the queue cares.
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub written: Vec<(ObjectRef, Progress)>,
+    pub failed: bool,
+    /// A failure that only somebody's action heals: retry rarely.
+    pub slow: bool,
+    pub wake_after: Option<Duration>,
+    pub status_waits: bool,
+    /// The object is gone and nothing wakes this key any more.
+    pub forget: bool,
+    /// Between 0 and 1: spreads retries.
+    pub jitter: f64,
+}
+
+impl Queue {
+    /// Something happened to a key.
+    pub fn wake(&mut self, key: &Key) {
+        let slot = self.slots.entry(key.clone()).or_default();
+        slot.dirty = true;
+        self.enqueue(key);
+    }
+
+    /// The object of a key has this generation; a new one ends its backoff.
+    pub fn generation(&mut self, key: &Key, generation: i64) {
+        let slot = self.slots.entry(key.clone()).or_default();
+        if slot.generation != generation {
+            slot.generation = generation;
+            slot.failures = 0;
+            slot.not_before = None;
+        }
+    }
+
+    /// The next key to run. `reached` tells whether the caches have come as far as a write.
+    pub fn next(&mut self, now: Instant, reached: impl Fn(&ObjectRef, &Progress) -> bool) -> Option<Turn> {
+        while let Some((at, key)) = self.timers.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.timers.pop_first();
+            if let Some(slot) = self.slots.get_mut(&key) {
+                slot.timer = None;
+                slot.dirty = true;
+            }
+            self.enqueue(&key);
+        }
+        for _ in 0..self.ready.len() {
+            let key = self.ready.pop_front()?;
+            let Some(slot) = self.slots.get_mut(&key) else { continue };
+            slot.queued = false;
+            if slot.running || !slot.dirty {
+                continue; // its end, or its next event, brings it back
+            }
+            if let Some(until) = slot.not_before.filter(|until| *until > now) {
+                self.set_timer(&key, until);
+                continue;
+            }
+            slot.gate.retain(|(target, progress)| !reached(target, progress));
+            let late = slot.gate_until.is_some_and(|until| until <= now);
+            if let Some(until) = slot.gate_until.filter(|_| !slot.gate.is_empty() && !late) {
+                self.set_timer(&key, until);
+                continue;
+            }
+            let live = !slot.gate.is_empty();
+            slot.gate.clear();
+            slot.gate_until = None;
+            slot.running = true;
+            slot.dirty = false;
+            let status_due = slot.status_waits_since.is_some_and(|since| now >= since + STATUS_PATIENCE);
+            let failures = slot.failures;
+            return Some(Turn { key, live, failures, status_due });
+        }
+        None
+    }
+
+    /// A pass has ended.
+    pub fn ended(&mut self, key: &Key, now: Instant, ended: Ended) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.running = false;
+        if !ended.written.is_empty() {
+            slot.gate = ended.written;
+            slot.gate_until = Some(now + GATE);
+        }
+        slot.status_waits_since = match (ended.status_waits, slot.status_waits_since) {
+            (true, since) => Some(since.unwrap_or(now)),
+            (false, _) => None,
+        };
+        let status_timer = slot.status_waits_since.map(|since| since + STATUS_PATIENCE);
+        if ended.failed {
+            slot.failures = slot.failures.saturating_add(1);
+            slot.not_before = Some(now + backoff(slot.failures, ended.slow, ended.jitter));
+            slot.dirty = true;
+        } else {
+            slot.failures = 0;
+            slot.not_before = None;
+        }
+        let after = ended.wake_after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
+        let timer = [after, slot.not_before, status_timer].into_iter().flatten().min();
+        if ended.forget && !slot.dirty {
+            let timer = slot.timer;
+            self.slots.remove(key);
+            if let Some(at) = timer {
+                self.timers.remove(&(at, key.clone()));
+            }
+            return;
+        }
+        // A timer of an earlier pass is void: this pass has looked at the same world and asked for its own.
+        if let Some(old) = slot.timer.take() {
+            self.timers.remove(&(old, key.clone()));
+        }
+        if let Some(at) = timer {
+            self.set_timer(key, at);
+        }
+        self.enqueue(key);
+    }
+
+    /// When something may become ready although nothing happens.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Keys that wait for a pass.
+    pub fn depth(&self) -> usize {
+        self.slots.values().filter(|slot| slot.dirty && !slot.running).count()
+    }
+
+    /// Whether nothing runs and nothing is due before a timer.
+    pub fn idle(&self) -> bool {
+        self.ready.is_empty() && self.slots.values().all(|slot| !slot.running)
+    }
+
+    fn enqueue(&mut self, key: &Key) {
+        if let Some(slot) = self.slots.get_mut(key)
+            && slot.dirty
+            && !slot.queued
+            && !slot.running
+        {
+            slot.queued = true;
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    fn set_timer(&mut self, key: &Key, at: Instant) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if slot.timer.is_some_and(|old| old <= at) {
+            return;
+        }
+        if let Some(old) = slot.timer.replace(at) {
+            self.timers.remove(&(old, key.clone()));
+        }
+        self.timers.insert((at, key.clone()));
+    }
+}
+
+fn backoff(failures: u32, slow: bool, jitter: f64) -> Duration {
+    let base = if slow {
+        BACKOFF_CAP
+    } else {
+        BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(16))).min(BACKOFF_CAP)
+    };
+    base.mul_f64(0.8 + 0.4 * jitter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Kind;
+
+    const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+
+    fn key() -> Key {
+        Key::namespaced("ns", "a")
+    }
+
+    fn turn(queue: &mut Queue, at: Instant) -> Option<Turn> {
+        queue.next(at, |_, _| false)
+    }
+
+    #[test]
+    fn one_pass_per_key_and_an_event_during_it_brings_another() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        queue.wake(&key());
+        assert!(turn(&mut queue, now).is_some());
+        assert_eq!(turn(&mut queue, now), None);
+        queue.wake(&key());
+        assert_eq!(turn(&mut queue, now), None);
+        queue.ended(&key(), now, Ended::default());
+        assert!(turn(&mut queue, now).is_some());
+        queue.ended(&key(), now, Ended::default());
+        assert_eq!(turn(&mut queue, now), None);
+    }
+
+    #[test]
+    fn after_a_write_the_next_pass_waits_for_the_caches_and_then_reads_live() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        let written = vec![(KIND.at("ns", "child"), Progress::Revision(7))];
+        queue.ended(&key(), now, Ended { written, ..Ended::default() });
+        queue.wake(&key());
+        assert_eq!(turn(&mut queue, now), None, "gated");
+        assert_eq!(queue.deadline(), Some(now + GATE));
+        let later = turn(&mut queue, now + GATE).expect("the gate opens by itself");
+        assert!(later.live);
+    }
+
+    #[test]
+    fn when_the_caches_have_reached_a_write_its_event_lets_the_pass_through() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        let written = vec![(KIND.at("ns", "child"), Progress::Revision(7))];
+        queue.ended(&key(), now, Ended { written, ..Ended::default() });
+        queue.wake(&key());
+        let next = queue.next(now, |_, _| true).expect("reached");
+        assert!(!next.live);
+    }
+
+    #[test]
+    fn only_a_new_generation_shortens_a_backoff() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.generation(&key(), 1);
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, Ended { failed: true, jitter: 0.5, ..Ended::default() });
+        queue.wake(&key());
+        queue.generation(&key(), 1);
+        assert_eq!(turn(&mut queue, now), None);
+        queue.generation(&key(), 2);
+        queue.wake(&key());
+        assert!(turn(&mut queue, now).is_some());
+    }
+
+    #[test]
+    fn backoff_doubles_to_a_cap_and_comes_by_itself() {
+        assert_eq!(backoff(1, false, 0.5), Duration::from_secs(1));
+        assert_eq!(backoff(4, false, 0.5), Duration::from_secs(8));
+        assert_eq!(backoff(40, false, 0.5), Duration::from_secs(300));
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, Ended { failed: true, jitter: 0.5, ..Ended::default() });
+        assert_eq!(turn(&mut queue, now), None);
+        assert_eq!(turn(&mut queue, now + Duration::from_secs(2)).map(|t| t.failures), Some(1));
+    }
+
+    #[test]
+    fn a_status_that_can_wait_is_due_after_its_patience() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, Ended { status_waits: true, ..Ended::default() });
+        assert_eq!(turn(&mut queue, now), None);
+        assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
+    }
+
+    #[test]
+    fn a_forgotten_key_leaves_nothing_behind() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, Ended { forget: true, wake_after: Some(GATE), ..Ended::default() });
+        assert_eq!((queue.slots.len(), queue.timers.len(), queue.deadline()), (0, 0, None));
+    }
+}

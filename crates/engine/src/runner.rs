@@ -1,0 +1,359 @@
+//! Runs one controller: watches feed its caches, events wake keys, the queue says when, passes run bounded-concurrently.
+//! Every replica keeps warm caches; only the leader has passes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{ApiError, Cluster, Verb, Write};
+use crate::controller::Controller;
+use crate::fault::{Class, gravest};
+use crate::health::Health;
+use crate::lease::Leadership;
+use crate::live::Live;
+use crate::metrics::Metrics;
+use crate::object::{Key, Kind, Object, ObjectRef};
+use crate::outside::{Outside, Question};
+use crate::pass::{Around, Outcome, Pass};
+use crate::queue::{Ended, Queue, Turn};
+use crate::status::{Condition, cut};
+use crate::store::{Store, Stores, Woken};
+use crate::watching::watch;
+
+/// Passes of one controller at the same time.
+const CONCURRENT_PASSES: usize = 32;
+/// A question to the outside that takes longer is given up.
+const LOOK_DEADLINE: Duration = Duration::from_secs(30);
+/// How long passes that run may take to finish when the process stops.
+const DRAIN: Duration = Duration::from_secs(20);
+/// Answers that nobody asked for again are dropped after this.
+const ANSWER_LIFE: Duration = Duration::from_secs(3600);
+/// Kubernetes refuses longer notes.
+const NOTE_LIMIT: usize = 1024;
+
+/// What all controllers of a process share.
+#[derive(Clone)]
+pub struct Context {
+    /// The client of the operator.
+    pub client: Client,
+    /// Whether we may write.
+    pub leadership: Leadership,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What makes us ready.
+    pub health: Health,
+    /// Ends everything.
+    pub shutdown: CancellationToken,
+    /// Each message makes every key have a pass.
+    pub resync: tokio::sync::watch::Receiver<u64>,
+}
+
+/// Runs a controller until shutdown.
+pub async fn run<C: Controller>(controller: C, context: Context) {
+    let (wake, woken) = unbounded_channel();
+    let stores: Stores =
+        controller.watches().into_iter().map(|watch| (watch.kind.clone(), Arc::new(Store::new(watch)))).collect();
+    let mut tasks = JoinSet::new();
+    for store in stores.values() {
+        context.health.add(Arc::clone(store));
+        tasks.spawn(watch(context.client.clone(), Arc::clone(store), wake.clone()));
+    }
+    let live = Live::new(context.client.clone(), context.metrics.clone());
+    let reporter = Reporter { controller: controller.name().into(), instance: None };
+    let shared = Arc::new(Shared {
+        recorder: Recorder::new(context.client.clone(), reporter),
+        stores,
+        outside: Outside::default(),
+        live,
+        wake,
+        controller,
+    });
+    Runner { shared, context, queue: Queue::default(), passes: JoinSet::new(), running: HashMap::new() }.run(woken).await;
+}
+
+struct Shared<C> {
+    controller: C,
+    stores: Stores,
+    outside: Outside,
+    live: Live,
+    recorder: Recorder,
+    wake: UnboundedSender<Woken>,
+}
+
+struct Runner<C: Controller> {
+    shared: Arc<Shared<C>>,
+    context: Context,
+    queue: Queue,
+    passes: JoinSet<(Key, Outcome)>,
+    running: HashMap<tokio::task::Id, Key>,
+}
+
+impl<C: Controller> Runner<C> {
+    async fn run(mut self, mut woken: UnboundedReceiver<Woken>) {
+        let mut leading = self.context.leadership.changes();
+        let mut resync = self.context.resync.clone();
+        let mut resync_timer = Instant::now() + self.shared.controller.resync();
+        let mut bootstrapped = false;
+        self.wake_everybody();
+        loop {
+            let leads = self.context.leadership.is_current();
+            if leads {
+                if !bootstrapped {
+                    bootstrapped = self.bootstrap().await;
+                }
+                self.start_passes();
+            }
+            self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
+            let patience = if bootstrapped || !leads { Duration::from_secs(3600) } else { Duration::from_secs(2) };
+            let deadline = self.queue.deadline().filter(|_| leads).unwrap_or(resync_timer).min(resync_timer);
+            let deadline = deadline.min(Instant::now() + patience);
+            tokio::select! {
+                biased;
+                () = self.context.shutdown.cancelled() => break,
+                Some(ended) = self.passes.join_next_with_id() => self.pass_ended(ended),
+                Some(first) = woken.recv() => {
+                    self.take(&first);
+                    // A burst of events is taken whole before the next pass starts.
+                    while let Ok(more) = woken.try_recv() {
+                        self.take(&more);
+                    }
+                }
+                changed = leading.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                    self.wake_everybody();
+                }
+                Ok(()) = resync.changed() => self.wake_everybody(),
+                () = tokio::time::sleep_until(deadline) => {
+                    if Instant::now() >= resync_timer {
+                        resync_timer = Instant::now() + self.shared.controller.resync();
+                        self.shared.outside.forget_older_than(ANSWER_LIFE, Timestamp::now());
+                        self.wake_everybody();
+                    }
+                }
+            }
+        }
+        // What has begun may finish, if it does so soon; the lease is given back only after this.
+        let drain = async { while self.passes.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, drain).await.is_err() {
+            tracing::warn!(controller = self.shared.controller.name(), "Stopping with passes unfinished");
+        }
+    }
+
+    fn take(&mut self, woken: &Woken) {
+        if woken.everybody {
+            self.wake_everybody();
+        }
+        let subjects = self.shared.stores.get(&self.shared.controller.kind());
+        for key in &woken.keys {
+            if let Some(object) = subjects.and_then(|store| store.get(key).present().cloned()) {
+                self.queue.generation(key, generation_mark(&object));
+            }
+            self.queue.wake(key);
+        }
+    }
+
+    fn wake_everybody(&mut self) {
+        for store in self.shared.stores.values() {
+            for key in store.woken_keys() {
+                self.queue.wake(&key);
+            }
+        }
+    }
+
+    fn start_passes(&mut self) {
+        let subjects = self.shared.stores.get(&self.shared.controller.kind());
+        // Before the first lists are complete, nothing can be decided; their end wakes everybody.
+        if !subjects.is_some_and(|store| store.synced()) || self.shared.stores.values().any(|store| !store.settled()) {
+            return;
+        }
+        while self.passes.len() < CONCURRENT_PASSES {
+            let stores = &self.shared.stores;
+            let reached = |target: &ObjectRef, progress: &_| {
+                stores.get(&target.kind).is_none_or(|store| store.reached(&target.key, progress))
+            };
+            let Some(turn) = self.queue.next(Instant::now(), reached) else { return };
+            if !self.shared.stores.values().any(|store| store.wakes(&turn.key)) {
+                // The object and all that named it are gone.
+                self.queue.ended(&turn.key, Instant::now(), Ended { forget: true, ..Ended::default() });
+                continue;
+            }
+            if turn.live {
+                self.context.metrics.live_pass(self.shared.controller.name());
+            }
+            let key = turn.key.clone();
+            let pass = pass(Arc::clone(&self.shared), self.context.clone(), turn);
+            let handle = self.passes.spawn(pass);
+            self.running.insert(handle.id(), key);
+        }
+    }
+
+    fn pass_ended(&mut self, ended: Result<(tokio::task::Id, (Key, Outcome)), tokio::task::JoinError>) {
+        let now = Instant::now();
+        match ended {
+            Ok((id, (key, outcome))) => {
+                self.running.remove(&id);
+                let unwatched = outcome.written.iter().any(|(target, _)| !self.shared.stores.contains_key(&target.kind));
+                let fault = gravest(&outcome.faults);
+                let ended = Ended {
+                    failed: fault.is_some_and(|f| f.class != Class::Waiting),
+                    slow: fault.is_some_and(|f| f.class == Class::Invalid),
+                    wake_after: outcome.wake_after,
+                    status_waits: outcome.status_waits,
+                    written: outcome.written,
+                    forget: false,
+                    jitter: jitter(),
+                };
+                self.queue.ended(&key, now, ended);
+                if unwatched {
+                    self.queue.wake(&key); // no event will tell of it
+                }
+            }
+            Err(error) => {
+                // Passes catch their own panics, so this one came from the reporting around them.
+                if let Some(key) = self.running.remove(&error.id()) {
+                    tracing::error!(%key, %error, "A pass died");
+                    self.queue.ended(&key, now, Ended { failed: true, jitter: jitter(), ..Ended::default() });
+                }
+            }
+        }
+    }
+
+    /// Makes what must exist for there to be subjects. False when it has to be tried again.
+    async fn bootstrap(&self) -> bool {
+        for body in self.shared.controller.bootstrap() {
+            let object = Object(body.clone());
+            let target = self.shared.controller.kind().key(&object.key());
+            match self.shared.live.get(&target).await {
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%target, %error, "Cannot read yet");
+                    return false;
+                }
+            }
+            let manager = self.shared.controller.name().to_owned();
+            let write = Write { target: target.clone(), verb: Verb::Create(body), manager };
+            match self.shared.live.write(&write).await {
+                Ok(_) | Err(ApiError::AlreadyExists) => {}
+                Err(error) => {
+                    tracing::warn!(%target, %error, "Cannot create yet");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// A change of spec or a deletion both count as news from the user.
+fn generation_mark(object: &Object) -> i64 {
+    object.generation() * 2 + i64::from(object.deleting())
+}
+
+struct Surroundings<C>(Arc<Shared<C>>);
+
+#[async_trait]
+impl<C: Controller> Around for Surroundings<C> {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// The answer is never there at once: asking must not hold a worker. It wakes the key when it comes.
+    async fn ask(&self, question: Question, key: &Key) -> bool {
+        if self.0.outside.wait(&question, key) {
+            tokio::spawn(look(Arc::clone(&self.0), question));
+        }
+        false
+    }
+}
+
+async fn pass<C: Controller>(shared: Arc<Shared<C>>, context: Context, turn: Turn) -> (Key, Outcome) {
+    let started = Instant::now();
+    let around = Surroundings(Arc::clone(&shared));
+    let outcome = Pass {
+        controller: &shared.controller,
+        cluster: &shared.live,
+        stores: &shared.stores,
+        outside: &shared.outside,
+        leadership: &context.leadership,
+        around: &around,
+        key: &turn.key,
+        live: turn.live,
+        failures: turn.failures,
+        status_due: turn.status_due,
+    }
+    .run()
+    .await;
+    let name = shared.controller.name();
+    let fault = gravest(&outcome.faults);
+    let word = fault.map_or(if outcome.parked { "parked" } else { "ok" }, |fault| fault.class.as_str());
+    context.metrics.pass(name, word, started.elapsed().as_secs_f64(), outcome.effects);
+    for fault in &outcome.faults {
+        match fault.class {
+            Class::Bug => {
+                context.metrics.panicked(name);
+                tracing::error!(controller = name, key = %turn.key, %fault, "A pass failed by a bug");
+            }
+            Class::Waiting => tracing::debug!(controller = name, key = %turn.key, %fault, "A pass waits"),
+            _ => tracing::warn!(controller = name, key = %turn.key, %fault, "A pass failed"),
+        }
+    }
+    if let Some(subject) = &outcome.subject {
+        for condition in &outcome.warnings {
+            publish(&shared, subject, condition).await;
+        }
+    }
+    (turn.key, outcome)
+}
+
+/// Puts a question outside and wakes whoever waits for the answer.
+async fn look<C: Controller>(shared: Arc<Shared<C>>, question: Question) {
+    let asked = tokio::time::timeout(LOOK_DEADLINE, shared.controller.look(&question)).await;
+    let answer: Result<Value, String> = match asked {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(fault)) => Err(fault.message),
+        Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
+    };
+    let keys = shared.outside.put(question, answer, Timestamp::now());
+    let _ = shared.wake.send(Woken { keys, everybody: false });
+}
+
+/// Tells people. A failure to tell is no failure of the pass.
+async fn publish<C: Controller>(shared: &Shared<C>, subject: &Object, condition: &Condition) {
+    let kind: Kind = shared.controller.kind();
+    let reference = k8s_openapi::api::core::v1::ObjectReference {
+        api_version: Some(kind.api_version()),
+        kind: Some(kind.kind.to_string()),
+        name: Some(subject.name().to_owned()),
+        namespace: Some(subject.namespace().to_owned()).filter(|ns| !ns.is_empty()),
+        uid: Some(subject.uid().to_owned()),
+        ..Default::default()
+    };
+    let event = Event {
+        type_: EventType::Warning,
+        reason: condition.reason.clone(),
+        note: Some(cut(&condition.message, NOTE_LIMIT).to_owned()),
+        action: "Reconcile".into(),
+        secondary: None,
+    };
+    if let Err(error) = shared.recorder.publish(&event, &reference).await {
+        tracing::warn!(object = %subject.key(), %error, "An event could not be published");
+    }
+}
+
+/// A number between 0 and 1, good enough to spread retries.
+fn jitter() -> f64 {
+    f64::from(Timestamp::now().subsec_nanosecond() % 1_000_003) / 1_000_003.0
+}

@@ -1,0 +1,163 @@
+//! Servers in the shape of controllers: `answer(request, snapshot, now) -> steps and a reply`. They hold no lease, every
+//! replica answers; so their steps may only create, or compare and swap.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aquifer_base::Sealed;
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::act::{Craft, Done, Hands, refresh};
+use crate::cluster::Cluster;
+use crate::fault::{Class, Fault};
+use crate::lease::Leadership;
+use crate::object::Key;
+use crate::outside::Outside;
+use crate::plan::{Effect, Expect, Stage, Step};
+use crate::store::Stores;
+use crate::view::{Fresh, View, Want};
+
+/// Answers before a request is given up because the world keeps changing.
+const ROUNDS: usize = 8;
+
+/// What a server does.
+#[async_trait]
+pub trait Service: Send + Sync + 'static {
+    /// What it is asked.
+    type Request: Send + Sync;
+    /// What it answers.
+    type Reply: Send;
+
+    /// Its name as field manager.
+    fn name(&self) -> &'static str;
+    /// In whose name objects are made: key and uid of the owner.
+    fn owner(&self, request: &Self::Request) -> (Key, Option<String>);
+    /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::exact`].
+    fn answer(&self, request: &Self::Request, view: &View<'_>, now: Timestamp) -> Answer<Self::Reply>;
+    /// Makes the content of a Secret.
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+        Err(Fault::bug(format!("{} has no recipe named {recipe}", self.name())))
+    }
+}
+
+/// Steps, then a reply.
+pub struct Answer<R> {
+    /// Created or compared and swapped before the reply.
+    pub steps: Vec<Step>,
+    /// What the caller gets when all of them succeeded. While steps write, the reply is decided again afterwards.
+    pub reply: R,
+}
+
+/// A service on a cluster.
+pub struct Server<S> {
+    service: S,
+    cluster: Arc<dyn Cluster>,
+    stores: Stores,
+}
+
+struct ServiceCraft<'a, S>(&'a S);
+
+#[async_trait]
+impl<S: Service> Craft for ServiceCraft<'_, S> {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+        self.0.mint(recipe)
+    }
+    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
+        Err(Fault::bug(format!("a server has no effects, not even {}", effect.operation)))
+    }
+}
+
+impl<S: Service> Server<S> {
+    /// A service that looks at these caches and writes to this cluster.
+    pub fn new(service: S, cluster: Arc<dyn Cluster>, stores: Stores) -> Self {
+        Self { service, cluster, stores }
+    }
+
+    /// Answers one request.
+    pub async fn handle(&self, request: &S::Request) -> Result<S::Reply, Fault> {
+        let (owner, owner_uid) = self.service.owner(request);
+        let leadership = Leadership::always(); // servers hold no lease
+        let craft = ServiceCraft(&self.service);
+        let hands = Hands {
+            craft: &craft,
+            cluster: &*self.cluster,
+            stores: &self.stores,
+            leadership: &leadership,
+            owner: &owner,
+            owner_uid: owner_uid.as_deref(),
+            owner_version: None,
+        };
+        let mut fresh = Fresh::default();
+        for _ in 0..ROUNDS {
+            let Some(answer) = self.look(request, &owner, &mut fresh).await? else { continue };
+            if let Some(step) = answer.steps.iter().find(|step| !allowed(step)) {
+                return Err(Fault::bug(format!("a server may only create or compare and swap, not {step:?}")));
+            }
+            let mut settled = true;
+            for done in hands.stage(&Stage { steps: answer.steps }, &fresh).await {
+                match done {
+                    Done::Unchanged => {}
+                    Done::Wrote(target, object, _) => {
+                        fresh.objects.insert(target, (object, Timestamp::now()));
+                        settled = false;
+                    }
+                    Done::Stale(target) => {
+                        refresh(&*self.cluster, &mut fresh, target, Timestamp::now()).await?;
+                        settled = false;
+                    }
+                    Done::Acted => {}
+                    Done::Failed(fault) => return Err(fault),
+                }
+            }
+            if settled {
+                return Ok(answer.reply);
+            }
+        }
+        Err(Fault::new(Class::Transient, format!("the world around {owner} keeps changing; ask again")))
+    }
+
+    async fn look(
+        &self,
+        request: &S::Request,
+        owner: &Key,
+        fresh: &mut Fresh,
+    ) -> Result<Option<Answer<S::Reply>>, Fault> {
+        let now = Timestamp::now();
+        let outside = Outside::default();
+        let (answer, wants) = {
+            let view = View {
+                stores: &self.stores,
+                fresh,
+                outside: &outside,
+                key: owner,
+                now,
+                live: false,
+                wants: Vec::new().into(),
+                asked: Vec::new().into(),
+            };
+            let answer = self.service.answer(request, &view, now);
+            (answer, view.wants.take())
+        };
+        if wants.is_empty() {
+            return Ok(Some(answer));
+        }
+        for want in wants {
+            if let Want::Object(target) = want {
+                refresh(&*self.cluster, fresh, target, now).await?;
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn allowed(step: &Step) -> bool {
+    match step {
+        Step::Apply(child) => child.expect == Expect::Absent,
+        Step::Mint(_) | Step::Record(_) => true,
+        Step::Replace { .. } | Step::Delete(_) | Step::Effect(_) => false,
+    }
+}

@@ -1,0 +1,333 @@
+//! The status of a subject: conditions by the Kubernetes convention and the family's own fields.
+//! Compares with what is there, so that nothing is written when nothing changed. No clock of its own.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::fault::{Class, Fault};
+use crate::object::Object;
+
+/// What a status shall say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The family's own fields; those of the shape that are missing here are cleared.
+    pub fields: Map<String, Value>,
+    /// Our conditions; those of the shape that are missing here are removed.
+    pub conditions: Vec<Condition>,
+    /// Whether the news can wait a second for a newer pass.
+    pub urgency: Urgency,
+}
+
+/// How soon a change of status must be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Urgency {
+    /// At once: results, failures, blockers.
+    #[default]
+    Now,
+    /// Progress only: the next pass will probably say more.
+    Soon,
+}
+
+/// One condition, without its times: those are the engine's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// Type, such as `Ready`.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub state: State,
+    /// One word.
+    pub reason: String,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+    /// Whether a change to this is worth a Warning event.
+    pub warn: bool,
+}
+
+/// The three values of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Holds.
+    True,
+    /// Does not hold.
+    False,
+    /// Cannot be told.
+    Unknown,
+}
+
+impl State {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// Which parts of a kind's status one controller writes. Everything else in there belongs to others.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Top-level fields, besides `conditions` and `observedGeneration`.
+    pub fields: &'static [&'static str],
+    /// Condition types.
+    pub conditions: &'static [&'static str],
+}
+
+impl Condition {
+    /// A condition.
+    pub fn new(kind: &str, state: State, reason: &str, message: impl Into<String>) -> Self {
+        Self { kind: kind.into(), state, reason: reason.into(), message: message.into(), warn: false }
+    }
+
+    /// The same, worth a Warning event when it comes about.
+    pub fn warning(mut self) -> Self {
+        self.warn = true;
+        self
+    }
+}
+
+impl Status {
+    /// What our part of a live status says.
+    pub(crate) fn of(subject: &Object, shape: Shape) -> Self {
+        let field = |name: &&str| Some(((*name).to_owned(), subject.at("/status")?.get(name)?.clone()));
+        let conditions = subject.at("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+        let conditions = conditions.filter(|c| shape.conditions.contains(&text(c, "type"))).map(|c| {
+            let state = match text(c, "status") {
+                "True" => State::True,
+                "False" => State::False,
+                _ => State::Unknown,
+            };
+            Condition::new(text(c, "type"), state, text(c, "reason"), text(c, "message"))
+        });
+        Self {
+            fields: shape.fields.iter().filter_map(field).collect(),
+            conditions: conditions.collect(),
+            urgency: Urgency::Now,
+        }
+    }
+
+    /// Sets a field.
+    pub fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets or replaces a condition.
+    pub fn condition(mut self, condition: Condition) -> Self {
+        self.set(condition);
+        self
+    }
+
+    /// The news can wait for a newer pass.
+    pub fn soon(mut self) -> Self {
+        self.urgency = Urgency::Soon;
+        self
+    }
+
+    /// Sets or replaces a condition.
+    pub fn set(&mut self, condition: Condition) {
+        self.conditions.retain(|c| c.kind != condition.kind);
+        self.conditions.push(condition);
+    }
+
+    /// The condition of a type.
+    pub fn get(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.kind == kind)
+    }
+
+    /// How a failure shows by default: `Ready` is false, with the class's reason. What will probably pass leaves `Ready`
+    /// alone and shows as `Progressing`.
+    pub fn failed(&mut self, fault: &Fault) {
+        let (kind, state) = match fault.class {
+            Class::Transient => ("Progressing", State::True),
+            _ => ("Ready", State::False),
+        };
+        self.set(Condition::new(kind, state, fault.class.reason(), &fault.message).warning());
+        self.urgency = Urgency::Now;
+    }
+}
+
+/// A status write that is worth making.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change {
+    /// The `status` part of the merge patch.
+    pub body: Value,
+    /// Conditions that came about and deserve a Warning event.
+    pub warnings: Vec<Condition>,
+}
+
+const MESSAGE_LIMIT: usize = 1024;
+
+/// What must be written so that the subject's status says `status`; none when it does already.
+pub(crate) fn change(subject: &Object, status: &Status, shape: Shape, now: Timestamp) -> Option<Change> {
+    let empty = Value::Object(Map::new());
+    let live = subject.at("/status").unwrap_or(&empty);
+    let mut body = Map::new();
+    for name in shape.fields {
+        let wanted = status.fields.get(*name).unwrap_or(&Value::Null);
+        let found = live.get(name).unwrap_or(&Value::Null);
+        if wanted != found {
+            body.insert((*name).into(), replacing(found, wanted));
+        }
+    }
+    let generation = Value::from(subject.generation());
+    if live.get("observedGeneration") != Some(&generation) {
+        body.insert("observedGeneration".into(), generation);
+    }
+    let (conditions, changed, warnings) = conditions(subject, live, status, shape, now);
+    if changed {
+        body.insert("conditions".into(), Value::Array(conditions));
+    }
+    (!body.is_empty()).then(|| Change { body: Value::Object(body), warnings })
+}
+
+/// A merge patch merges maps, but a status field shall become exactly what we say: keys that go are nulled.
+fn replacing(found: &Value, wanted: &Value) -> Value {
+    let (Value::Object(found), Value::Object(wanted)) = (found, wanted) else { return wanted.clone() };
+    let mut patch = Map::new();
+    for (key, old) in found {
+        match wanted.get(key) {
+            None => patch.insert(key.clone(), Value::Null),
+            Some(new) if new != old => patch.insert(key.clone(), replacing(old, new)),
+            Some(_) => None,
+        };
+    }
+    for (key, new) in wanted {
+        if !found.contains_key(key) {
+            patch.insert(key.clone(), new.clone());
+        }
+    }
+    Value::Object(patch)
+}
+
+fn conditions(
+    subject: &Object,
+    live: &Value,
+    status: &Status,
+    shape: Shape,
+    now: Timestamp,
+) -> (Vec<Value>, bool, Vec<Condition>) {
+    let none = Vec::new();
+    let old = live.get("conditions").and_then(Value::as_array).unwrap_or(&none);
+    let mut changed = false;
+    let mut warnings = Vec::new();
+    let mut result = Vec::new();
+    for found in old {
+        let kind = text(found, "type");
+        if !shape.conditions.contains(&kind) {
+            result.push(found.clone()); // another writer's
+        } else if status.get(kind).is_none() {
+            changed = true; // ours, and it no longer applies
+        }
+    }
+    for wanted in &status.conditions {
+        let before = old.iter().find(|c| text(c, "type") == wanted.kind);
+        let message = cut(&wanted.message, MESSAGE_LIMIT);
+        let same_state = before.is_some_and(|c| text(c, "status") == wanted.state.as_str());
+        let same_reason = same_state && before.is_some_and(|c| text(c, "reason") == wanted.reason);
+        let generation = subject.generation();
+        let same = same_reason
+            && before.is_some_and(|c| {
+                text(c, "message") == message && c.get("observedGeneration") == Some(&generation.into())
+            });
+        changed |= !same;
+        if wanted.warn && !same_reason {
+            warnings.push(wanted.clone());
+        }
+        let since = before.filter(|_| same_state).map(|c| text(c, "lastTransitionTime").to_owned());
+        result.push(json!({
+            "type": wanted.kind,
+            "status": wanted.state.as_str(),
+            "reason": wanted.reason,
+            "message": message,
+            "observedGeneration": generation,
+            "lastTransitionTime": since.unwrap_or_else(|| seconds(now)),
+        }));
+    }
+    (result, changed, warnings)
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Kubernetes keeps whole seconds.
+fn seconds(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Cuts a text at a character border.
+pub(crate) fn cut(text: &str, limit: usize) -> &str {
+    match text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= limit).last() {
+        Some(end) => &text[..end],
+        None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { fields: &["phase", "ref"], conditions: &["Ready", "Odd"] };
+
+    fn subject(status: &Value) -> Object {
+        Object(json!({"metadata": {"generation": 3}, "status": status}))
+    }
+
+    fn ready(state: State) -> Status {
+        Status::default().field("phase", "P").condition(Condition::new("Ready", state, "R", "m"))
+    }
+
+    fn applied(on: &Object, change: &Change) -> Object {
+        let mut doc = on.0.clone();
+        crate::merge::merge(&mut doc, &json!({"status": change.body}));
+        Object(doc)
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_written_status_needs_no_second_write() {
+        let before = subject(&json!({}));
+        let first = change(&before, &ready(State::False), SHAPE, at(0)).unwrap();
+        let after = applied(&before, &first);
+        assert_eq!(change(&after, &ready(State::False), SHAPE, at(99)), None);
+    }
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_state() {
+        let first = applied(&subject(&json!({})), &change(&subject(&json!({})), &ready(State::False), SHAPE, at(0)).unwrap());
+        let mut reworded = ready(State::False);
+        reworded.conditions[0].message = "other".into();
+        let second = applied(&first, &change(&first, &reworded, SHAPE, at(50)).unwrap());
+        assert_eq!(second.text("/status/conditions/0/lastTransitionTime"), "1970-01-01T00:00:00Z");
+        let third = applied(&second, &change(&second, &ready(State::True), SHAPE, at(50)).unwrap());
+        assert_eq!(third.text("/status/conditions/0/lastTransitionTime"), "1970-01-01T00:00:50Z");
+    }
+
+    #[test]
+    fn fields_and_conditions_of_others_stay_and_ours_go_when_unsaid() {
+        let before = subject(&json!({
+            "phase": "Old", "theirs": 1, "ref": {"name": "a", "uid": "b"}, "observedGeneration": 3,
+            "conditions": [{"type": "Theirs", "status": "True"}, {"type": "Odd", "status": "True"}],
+        }));
+        let wanted = ready(State::True).field("ref", json!({"name": "a"}));
+        let after = applied(&before, &change(&before, &wanted, SHAPE, at(0)).unwrap());
+        assert_eq!(after.at("/status/theirs"), Some(&json!(1)));
+        assert_eq!(after.at("/status/ref"), Some(&json!({"name": "a"})));
+        let kinds: Vec<_> = after.at("/status/conditions").unwrap().as_array().unwrap().iter().map(|c| text(c, "type")).collect();
+        assert_eq!(kinds, ["Theirs", "Ready"]);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_once_and_then_stays() {
+        let before = subject(&json!({}));
+        let mut status = ready(State::False);
+        status.conditions[0].message = "ä".repeat(2000);
+        let after = applied(&before, &change(&before, &status, SHAPE, at(0)).unwrap());
+        assert_eq!(change(&after, &status, SHAPE, at(1)), None);
+    }
+}

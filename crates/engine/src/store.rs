@@ -1,0 +1,448 @@
+//! The cache of one watched kind. Holds compact JSON, parsed when looked at: ten thousand objects must fit in a small process.
+//! Knows which keys each object wakes; knows nothing of the API.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::object::{Key, Kind, Object, revision};
+use crate::seen::{Seen, Why};
+
+/// Whom a change of an object wakes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wakes {
+    /// Nobody: it is only looked up.
+    Nobody,
+    /// These keys.
+    Keys(Vec<Key>),
+    /// Every key of the controller.
+    Everybody,
+}
+
+type WakesFn = Arc<dyn Fn(&Object) -> Wakes + Send + Sync>;
+type GroupFn = Arc<dyn Fn(&Object) -> Option<String> + Send + Sync>;
+type SlimFn = Arc<dyn Fn(&mut Value) + Send + Sync>;
+
+/// A kind to watch, and what its objects mean to the controller.
+#[derive(Clone)]
+pub struct Watch {
+    /// The kind.
+    pub kind: Kind,
+    /// Label selector; the cache then holds a part only, and absence from it proves nothing.
+    pub labels: Option<String>,
+    wakes: WakesFn,
+    group: Option<GroupFn>,
+    slim: Option<SlimFn>,
+    managed_fields: bool,
+}
+
+impl Watch {
+    /// Watches a kind.
+    pub fn new(kind: Kind, wakes: impl Fn(&Object) -> Wakes + Send + Sync + 'static) -> Self {
+        Self { kind, labels: None, wakes: Arc::new(wakes), group: None, slim: None, managed_fields: false }
+    }
+
+    /// Watches the kind of the subjects: each wakes itself.
+    pub fn subjects(kind: Kind) -> Self {
+        Self::new(kind, |object| Wakes::Keys(vec![object.key()]))
+    }
+
+    /// Watches children that carry our marks: each wakes the owner it names.
+    pub fn children(kind: Kind) -> Self {
+        Self::new(kind, |object| crate::intent::owner_key(object).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key])))
+    }
+
+    /// Only objects with these labels.
+    pub fn labelled(mut self, selector: &str) -> Self {
+        self.labels = Some(selector.to_owned());
+        self
+    }
+
+    /// Objects of one group wake each other when one joins or leaves, and can be looked up by it.
+    pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.group = Some(Arc::new(group));
+        self
+    }
+
+    /// Drops what is not needed before it is stored. When nothing that is kept has changed, nobody is woken.
+    pub fn slim(mut self, slim: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        self.slim = Some(Arc::new(slim));
+        self
+    }
+
+    /// Keeps `managedFields`: needed where objects are replaced wholesale.
+    pub fn with_managed_fields(mut self) -> Self {
+        self.managed_fields = true;
+        self
+    }
+}
+
+/// All caches of one controller.
+pub type Stores = HashMap<Kind, Arc<Store>>;
+
+/// The cache of one kind.
+pub struct Store {
+    watch: Watch,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: SyncState,
+    read_at: Timestamp,
+    progress: u64,
+    objects: HashMap<Key, Entry>,
+    by_wake: HashMap<Key, BTreeSet<Key>>,
+    groups: HashMap<String, BTreeSet<Key>>,
+    /// During a relist: what it has shown so far.
+    relisted: Option<HashSet<Key>>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum SyncState {
+    #[default]
+    NotSynced,
+    NotServed,
+    Synced,
+}
+
+struct Entry {
+    uid: Box<str>,
+    revision: u64,
+    deleting: bool,
+    wakes: Wakes,
+    group: Option<String>,
+    doc: Box<[u8]>,
+}
+
+/// Keys to wake after a change.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// These keys.
+    pub keys: HashSet<Key>,
+    /// All keys of the controller.
+    pub everybody: bool,
+}
+
+impl Woken {
+    fn add(&mut self, wakes: &Wakes) {
+        match wakes {
+            Wakes::Nobody => {}
+            Wakes::Keys(keys) => self.keys.extend(keys.iter().cloned()),
+            Wakes::Everybody => self.everybody = true,
+        }
+    }
+}
+
+impl Store {
+    /// An empty cache, not synced.
+    pub fn new(watch: Watch) -> Self {
+        Self { watch, inner: RwLock::default() }
+    }
+
+    /// The watch that fills it.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// A list begins: what it does not show is gone when it ends.
+    pub fn relist_begins(&self) {
+        self.write().relisted = Some(HashSet::new());
+    }
+
+    /// An object, from a list or an event.
+    pub fn upsert(&self, mut object: Object, now: Timestamp) -> Woken {
+        let revision = revision(object.resource_version());
+        slim(&mut object.0, self.watch.managed_fields);
+        if let Some(slim) = &self.watch.slim {
+            slim(&mut object.0);
+        }
+        let key = object.key();
+        let doc = object.0.to_string().into_bytes().into_boxed_slice();
+        let mut inner = self.write();
+        inner.read_at = now;
+        inner.progress = inner.progress.max(revision);
+        if let Some(relisted) = &mut inner.relisted {
+            relisted.insert(key.clone());
+        }
+        // A relist repeats what is known, and a change outside the slim part is no change: neither is news.
+        if let Some(entry) = inner.objects.get_mut(&key)
+            && entry.doc == doc
+        {
+            entry.revision = revision;
+            return Woken::default();
+        }
+        let mut woken = Woken::default();
+        let old_group = inner.remove(&key, &mut woken);
+        let entry = Entry {
+            uid: object.uid().into(),
+            revision,
+            deleting: object.deleting(),
+            wakes: (self.watch.wakes)(&object),
+            group: self.watch.group.as_ref().and_then(|group| group(&object)),
+            doc,
+        };
+        woken.add(&entry.wakes);
+        let moved = old_group != entry.group;
+        if moved {
+            inner.wake_group(old_group.as_ref(), &mut woken);
+            inner.wake_group(entry.group.as_ref(), &mut woken);
+        }
+        inner.insert(key, entry);
+        woken
+    }
+
+    /// An object left the watch: deleted, or its labels no longer match.
+    pub fn remove(&self, object: &Object, now: Timestamp) -> Woken {
+        let mut inner = self.write();
+        inner.read_at = now;
+        inner.progress = inner.progress.max(revision(object.resource_version()));
+        let mut woken = Woken::default();
+        let group = inner.remove(&object.key(), &mut woken);
+        inner.wake_group(group.as_ref(), &mut woken);
+        woken
+    }
+
+    /// A list is complete.
+    pub fn relist_ends(&self, now: Timestamp) -> Woken {
+        let mut inner = self.write();
+        let shown = inner.relisted.take().unwrap_or_default();
+        let gone: Vec<Key> = inner.objects.keys().filter(|key| !shown.contains(key)).cloned().collect();
+        let mut woken = Woken::default();
+        for key in gone {
+            let group = inner.remove(&key, &mut woken);
+            inner.wake_group(group.as_ref(), &mut woken);
+        }
+        woken.everybody |= inner.state != SyncState::Synced;
+        inner.state = SyncState::Synced;
+        inner.read_at = now;
+        woken
+    }
+
+    /// The server does not serve the kind. What was known of it is unknown now.
+    pub fn not_served(&self) -> Woken {
+        let mut inner = self.write();
+        let news = inner.state != SyncState::NotServed;
+        *inner = Inner { state: SyncState::NotServed, ..Inner::default() };
+        Woken { everybody: news, ..Woken::default() }
+    }
+
+    /// Whether it can answer at all (a kind that is not served is an answer too).
+    pub fn settled(&self) -> bool {
+        self.read().state != SyncState::NotSynced
+    }
+
+    /// Whether the first list is complete.
+    pub fn synced(&self) -> bool {
+        self.read().state == SyncState::Synced
+    }
+
+    /// One object by key.
+    pub fn get(&self, key: &Key) -> Seen<Option<Object>> {
+        let inner = self.read();
+        inner.answer(|inner| inner.objects.get(key).and_then(Entry::object))
+    }
+
+    /// The objects that wake a key.
+    pub fn waking(&self, key: &Key) -> Seen<Vec<Object>> {
+        let inner = self.read();
+        inner.answer(|inner| inner.pick(inner.by_wake.get(key)))
+    }
+
+    /// The objects of a group.
+    pub fn group(&self, group: &str) -> Seen<Vec<Object>> {
+        let inner = self.read();
+        inner.answer(|inner| inner.pick(inner.groups.get(group)))
+    }
+
+    /// All objects.
+    pub fn list(&self) -> Seen<Vec<Object>> {
+        let inner = self.read();
+        inner.answer(|inner| {
+            let keys: BTreeSet<&Key> = inner.objects.keys().collect();
+            keys.into_iter().filter_map(|key| inner.objects.get(key)?.object()).collect()
+        })
+    }
+
+    /// Every key that some object wakes.
+    pub fn woken_keys(&self) -> Vec<Key> {
+        self.read().by_wake.keys().cloned().collect()
+    }
+
+    /// Whether any object wakes this key.
+    pub fn wakes(&self, key: &Key) -> bool {
+        self.read().by_wake.contains_key(key)
+    }
+
+    /// Whether the cache has come as far as a write of ours to this object.
+    pub(crate) fn reached(&self, key: &Key, written: &Progress) -> bool {
+        let inner = self.read();
+        match written {
+            Progress::Revision(wanted) => {
+                inner.progress >= *wanted || inner.objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
+            }
+            Progress::Deleted(uid) => inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.deleting),
+        }
+    }
+
+    // A poisoned lock means that a panic was caught while holding it; entries are replaced whole, so what is there is sound.
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How far a cache must have come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// At least this revision.
+    Revision(u64),
+    /// This uid is gone or going.
+    Deleted(String),
+}
+
+impl Inner {
+    fn answer<T>(&self, value: impl FnOnce(&Self) -> T) -> Seen<T> {
+        match self.state {
+            SyncState::NotSynced => Seen::Unknown(Why::NotSynced),
+            SyncState::NotServed => Seen::Unknown(Why::NotServed),
+            SyncState::Synced => Seen::Known { value: value(self), read_at: self.read_at },
+        }
+    }
+
+    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Object> {
+        keys.into_iter().flatten().filter_map(|key| self.objects.get(key)?.object()).collect()
+    }
+
+    fn insert(&mut self, key: Key, entry: Entry) {
+        if let Wakes::Keys(keys) = &entry.wakes {
+            for woken in keys {
+                self.by_wake.entry(woken.clone()).or_default().insert(key.clone());
+            }
+        }
+        if let Some(group) = &entry.group {
+            self.groups.entry(group.clone()).or_default().insert(key.clone());
+        }
+        self.objects.insert(key, entry);
+    }
+
+    fn remove(&mut self, key: &Key, woken: &mut Woken) -> Option<String> {
+        let entry = self.objects.remove(key)?;
+        woken.add(&entry.wakes);
+        if let Wakes::Keys(keys) = &entry.wakes {
+            for other in keys {
+                drop_from(&mut self.by_wake, other, key);
+            }
+        }
+        if let Some(group) = &entry.group {
+            drop_from(&mut self.groups, group, key);
+        }
+        entry.group
+    }
+
+    fn wake_group(&self, group: Option<&String>, woken: &mut Woken) {
+        for key in group.and_then(|group| self.groups.get(group)).into_iter().flatten() {
+            if let Some(entry) = self.objects.get(key) {
+                woken.add(&entry.wakes);
+            }
+        }
+    }
+}
+
+fn drop_from<K: std::hash::Hash + Eq>(map: &mut HashMap<K, BTreeSet<Key>>, at: &K, key: &Key) {
+    if let Some(set) = map.get_mut(at) {
+        set.remove(key);
+        if set.is_empty() {
+            map.remove(at);
+        }
+    }
+}
+
+impl Entry {
+    fn object(&self) -> Option<Object> {
+        serde_json::from_slice(&self.doc).ok().map(Object)
+    }
+}
+
+/// Drops what no decision needs and what is often larger than the rest.
+fn slim(object: &mut Value, managed_fields: bool) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if !managed_fields {
+        metadata.remove("managedFields");
+    }
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+
+    fn object(name: &str, version: u64, owner: &str, group: &str) -> Object {
+        Object(json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
+            "annotations": {crate::intent::OWNER: owner}}, "group": group}))
+    }
+
+    fn store() -> Store {
+        Store::new(Watch::children(KIND).grouped(|o| Some(o.text("/group").to_owned())))
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn woken(keys: &[&str]) -> HashSet<Key> {
+        keys.iter().map(|k| Key::parse(k)).collect()
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_list_is_complete() {
+        let store = store();
+        store.relist_begins();
+        store.upsert(object("a", 1, "ns/x", "g"), now());
+        assert_eq!(store.get(&Key::parse("ns/a")), Seen::Unknown(Why::NotSynced));
+        store.relist_ends(now());
+        assert!(store.get(&Key::parse("ns/a")).present().is_some());
+        store.not_served();
+        assert_eq!(store.list(), Seen::Unknown(Why::NotServed));
+    }
+
+    #[test]
+    fn a_deletion_and_a_gap_in_a_relist_wake_the_owner() {
+        let store = store();
+        store.upsert(object("a", 1, "ns/x", "g"), now());
+        store.upsert(object("b", 2, "ns/y", "h"), now());
+        store.relist_ends(now());
+        store.upsert(object("a", 1, "ns/x", "g"), now());
+        store.upsert(object("b", 2, "ns/y", "h"), now());
+        assert_eq!(store.remove(&object("b", 3, "ns/y", "h"), now()).keys, woken(&["ns/y"]));
+        store.relist_begins();
+        assert_eq!(store.relist_ends(now()).keys, woken(&["ns/x"]));
+    }
+
+    #[test]
+    fn a_changed_owner_wakes_both_and_a_repetition_nobody() {
+        let store = store();
+        store.upsert(object("a", 1, "ns/x", "g"), now());
+        assert_eq!(store.upsert(object("a", 1, "ns/x", "g"), now()).keys, woken(&[]));
+        assert_eq!(store.upsert(object("a", 2, "ns/y", "g"), now()).keys, woken(&["ns/x", "ns/y"]));
+    }
+
+    #[test]
+    fn joining_or_leaving_a_group_wakes_its_members() {
+        let store = store();
+        store.upsert(object("a", 1, "ns/x", "g"), now());
+        assert_eq!(store.upsert(object("b", 2, "ns/y", "g"), now()).keys, woken(&["ns/x", "ns/y"]));
+        assert_eq!(store.upsert(object("b", 3, "ns/y", "g"), now()).keys, woken(&["ns/y"]));
+        assert_eq!(store.remove(&object("b", 4, "ns/y", "g"), now()).keys, woken(&["ns/x", "ns/y"]));
+    }
+}

@@ -1,0 +1,64 @@
+//! The real control plane under the tests: one cluster for the whole binary, a namespace of its own for each run.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use aquifer_engine::Kind;
+use aquifer_engine::cluster::{ApiError, Cluster as _, Verb, Write};
+use aquifer_engine::live::Live;
+use aquifer_engine::metrics::Metrics;
+use aquifer_engine::{Object, ObjectRef};
+use aquifer_lab::{Cluster, Lab};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+pub const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace", "namespaces");
+pub const CRD: Kind =
+    Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+
+/// The cluster of this binary. It ends with the process.
+pub async fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+    CLUSTER.get_or_init(|| async { Lab::test_cluster().start().await.expect("the lab starts") }).await
+}
+
+/// An administrator's hands.
+pub async fn admin() -> Live {
+    Live::new(cluster().await.client().unwrap(), Metrics::default())
+}
+
+/// Writes as an administrator.
+pub async fn write(api: &Live, target: &ObjectRef, verb: Verb) -> Result<Option<Object>, ApiError> {
+    api.write(&Write { target: target.clone(), verb, manager: "admin".into() }).await
+}
+
+/// A fresh namespace.
+pub async fn namespace(api: &Live, purpose: &str) -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(1);
+    let name = format!("{purpose}-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    write(api, &NAMESPACE.at("", &name), Verb::Create(body)).await.unwrap();
+    name
+}
+
+/// Serves a kind of the family: anything goes in spec and status, and status is a subresource.
+pub async fn serve(api: &Live, kind: &Kind) {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let name = format!("{}.{}", kind.plural, kind.group);
+    let body: Value = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": name}, "spec": {
+            "group": kind.group, "scope": "Namespaced",
+            "names": {"plural": kind.plural, "singular": kind.kind.to_lowercase(), "kind": kind.kind},
+            "versions": [{"name": kind.version, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}}}],
+    }});
+    match write(api, &CRD.at("", &name), Verb::Create(body)).await {
+        Ok(_) | Err(ApiError::AlreadyExists) => {}
+        Err(error) => panic!("{name} is not served: {error}"),
+    }
+    let listing = aquifer_engine::cluster::Listing { kind: kind.clone(), namespace: "default".into() };
+    aquifer_lab::eventually(std::time::Duration::from_secs(30), "the kind is served", || async {
+        Ok(api.list(&listing).await.map(Some)?)
+    })
+    .await
+    .unwrap();
+}
