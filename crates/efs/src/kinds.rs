@@ -1,0 +1,39 @@
+//! The kinds that this family watches or writes.
+
+use aquifer_engine::Kind;
+
+/// A namespace's wish for a volume.
+pub const SHARED_VOLUME: Kind =
+    Kind::namespaced(aquifer_api::efs::GROUP, aquifer_api::efs::VERSION, "SharedVolume", "sharedvolumes");
+/// The named status object of the driver.
+pub const COMPONENT: Kind =
+    Kind::cluster(aquifer_api::component::GROUP, aquifer_api::component::VERSION, "Component", "components");
+/// The cluster's side of a volume.
+pub const VOLUME: Kind = Kind::cluster("", "v1", "PersistentVolume", "persistentvolumes");
+/// The namespace's side of a volume.
+pub const CLAIM: Kind = Kind::namespaced("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+/// What holds a claim.
+pub const POD: Kind = Kind::namespaced("", "v1", "Pod", "pods");
+/// Where claims live.
+pub const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace", "namespaces");
+/// Where the driver runs.
+pub const NODE: Kind = Kind::cluster("", "v1", "Node", "nodes");
+/// The node plugin's identity.
+pub const SERVICE_ACCOUNT: Kind = Kind::namespaced("", "v1", "ServiceAccount", "serviceaccounts");
+/// The node plugin's rights in the API.
+pub const CLUSTER_ROLE: Kind = Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
+/// Gives them to it.
+pub const CLUSTER_ROLE_BINDING: Kind =
+    Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings");
+/// The node plugin's rights on its host, on OpenShift.
+pub const SECURITY_CONTEXT_CONSTRAINTS: Kind =
+    Kind::cluster("security.openshift.io", "v1", "SecurityContextConstraints", "securitycontextconstraints");
+/// The node plugin.
+pub const DAEMON_SET: Kind = Kind::namespaced("apps", "v1", "DaemonSet", "daemonsets");
+/// Makes the driver known.
+pub const CSI_DRIVER: Kind = Kind::cluster("storage.k8s.io", "v1", "CSIDriver", "csidrivers");
+/// The class of our volumes.
+pub const STORAGE_CLASS: Kind = Kind::cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses");
+/// Whether the cluster still wants SharedVolumes at all.
+pub const CRD: Kind =
+    Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");

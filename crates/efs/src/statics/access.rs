@@ -1,0 +1,133 @@
+//! Where the node plugin lives and what it may do: namespace, account, role, and constraints on OpenShift.
+
+use aquifer_api::driver;
+use serde_json::json;
+
+use super::{DriverConfig, Static, common_labels};
+
+pub(super) fn namespace(config: &DriverConfig) -> Static {
+    let mut labels = common_labels();
+    let mut tolerate = vec![
+        "/spec/finalizers",
+        "/metadata/labels/kubernetes.io~1metadata.name",
+        // OpenShift assigns ranges of ids and SELinux levels to every namespace, and notes what it found of them.
+        "/metadata/annotations/openshift.io~1*",
+        "/metadata/annotations/security.openshift.io~1*",
+        "/metadata/labels/security.openshift.io~1*",
+    ];
+    if config.pod_security_labels {
+        for mode in ["enforce", "audit", "warn"] {
+            labels[format!("pod-security.kubernetes.io/{mode}")] = json!("privileged");
+        }
+        tolerate.extend([
+            "/metadata/labels/pod-security.kubernetes.io~1enforce-version",
+            "/metadata/labels/pod-security.kubernetes.io~1audit-version",
+            "/metadata/labels/pod-security.kubernetes.io~1warn-version",
+        ]);
+    } else {
+        tolerate.push("/metadata/labels/pod-security.kubernetes.io~1*");
+    }
+    let mut object = json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": config.namespace, "labels": labels},
+    });
+    if config.scc_api {
+        // Else a default node selector of the cluster keeps the node plugin from nodes that have pods with volumes.
+        object["metadata"]["annotations"] = json!({"openshift.io/node-selector": ""});
+    }
+    Static { object, tolerate }
+}
+
+pub(super) fn service_account(config: &DriverConfig) -> Static {
+    Static {
+        object: json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "name": driver::SERVICE_ACCOUNT,
+                "namespace": config.namespace,
+                "labels": common_labels(),
+            },
+        }),
+        tolerate: vec![
+            // Written by the cluster's own controllers.
+            "/secrets",
+            "/imagePullSecrets",
+            "/metadata/annotations/openshift.io~1*",
+            // Written by administrators who give the node plugin an AWS role.
+            "/metadata/annotations/eks.amazonaws.com~1*",
+        ],
+    }
+}
+
+/// Reading its node tells the driver its zone; patching takes the start-up taint off.
+pub(super) fn cluster_role() -> Static {
+    Static {
+        object: json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": driver::CLUSTER_ROLE, "labels": common_labels()},
+            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}],
+        }),
+        tolerate: vec![],
+    }
+}
+
+pub(super) fn cluster_role_binding(config: &DriverConfig) -> Static {
+    Static {
+        object: json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": driver::CLUSTER_ROLE_BINDING, "labels": common_labels()},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": driver::CLUSTER_ROLE,
+            },
+            "subjects": [{
+                "kind": "ServiceAccount",
+                "name": driver::SERVICE_ACCOUNT,
+                "namespace": config.namespace,
+            }],
+        }),
+        tolerate: vec![],
+    }
+}
+
+/// For the node plugin's account alone, and only what its pods use: a privileged container, paths and network of
+/// the host.
+pub(super) fn security_context_constraints(config: &DriverConfig) -> Static {
+    let any = json!({"type": "RunAsAny"});
+    Static {
+        object: json!({
+            "apiVersion": "security.openshift.io/v1",
+            "kind": "SecurityContextConstraints",
+            "metadata": {
+                "name": driver::SECURITY_CONTEXT_CONSTRAINTS,
+                "labels": common_labels(),
+                "annotations": {
+                    "kubernetes.io/description":
+                        "Lets the EFS node plugin mount file systems for pods. Not for anything else.",
+                },
+            },
+            "allowHostDirVolumePlugin": true,
+            "allowHostIPC": false,
+            "allowHostNetwork": true,
+            "allowHostPID": false,
+            "allowHostPorts": true,
+            "allowPrivilegeEscalation": true,
+            "allowPrivilegedContainer": true,
+            "readOnlyRootFilesystem": false,
+            "fsGroup": any,
+            "runAsUser": any,
+            "seLinuxContext": any,
+            "supplementalGroups": any,
+            "seccompProfiles": ["*"],
+            // Sorted, as OpenShift stores it.
+            "volumes": ["configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"],
+            "users": [format!("system:serviceaccount:{}:{}", config.namespace, driver::SERVICE_ACCOUNT)],
+        }),
+        tolerate: vec![],
+    }
+}

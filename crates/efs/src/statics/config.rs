@@ -1,0 +1,157 @@
+//! What can be configured about the driver, and how the flags for it are read. No defaults beyond these.
+
+use std::collections::BTreeMap;
+
+use aquifer_api::driver;
+use k8s_openapi::api::core::v1::Toleration;
+use serde::{Deserialize, Serialize};
+
+/// Everything that the driver's objects depend on: flags, and what the cluster is like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriverConfig {
+    /// Where the node plugin runs.
+    pub namespace: String,
+    /// What it runs.
+    pub images: Images,
+    /// Labels of the nodes that it runs on; none means workers. Linux is required either way.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Taints that it runs in spite of.
+    pub tolerations: Vec<Toleration>,
+    /// Some node carries the worker label.
+    pub worker_label_exists: bool,
+    /// The cluster knows SecurityContextConstraints: it is OpenShift.
+    pub scc_api: bool,
+    /// Put the Pod Security labels that the node plugin needs on its namespace.
+    pub pod_security_labels: bool,
+}
+
+impl Default for DriverConfig {
+    fn default() -> Self {
+        Self {
+            namespace: driver::DEFAULT_NAMESPACE.into(),
+            images: Images::default(),
+            node_selector: None,
+            tolerations: vec![everything()],
+            worker_label_exists: false,
+            scc_api: false,
+            pod_security_labels: true,
+        }
+    }
+}
+
+/// The images of the node plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Images {
+    /// The driver itself.
+    pub plugin: String,
+    /// Tells the kubelet that the driver is there.
+    pub registrar: String,
+    /// Answers the kubelet's question whether the driver still works.
+    pub liveness: String,
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Self {
+            plugin: "public.ecr.aws/efs-csi-driver/amazon/aws-efs-csi-driver:v3.4.1".into(),
+            registrar: "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.17.0".into(),
+            liveness: "registry.k8s.io/sig-storage/livenessprobe:v2.19.0".into(),
+        }
+    }
+}
+
+/// A flag that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not `key=value`.
+    #[error("node selector `{0}` is not of the form key=value (several are separated by commas)")]
+    NodeSelector(String),
+    /// Not `key[=value][:effect]`.
+    #[error(
+        "toleration `{0}` is not of the form key[=value][:NoSchedule|PreferNoSchedule|NoExecute] \
+         (several are separated by commas; `*` tolerates everything)"
+    )]
+    Toleration(String),
+}
+
+/// Reads `key=value,key=value`. An empty text selects every Linux node.
+pub fn parse_node_selector(text: &str) -> Result<BTreeMap<String, String>, ConfigError> {
+    items(text)
+        .map(|item| match item.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
+            _ => Err(ConfigError::NodeSelector(item.into())),
+        })
+        .collect()
+}
+
+/// Reads `key[=value][:effect],…`; `*` tolerates everything, an empty text nothing.
+pub fn parse_tolerations(text: &str) -> Result<Vec<Toleration>, ConfigError> {
+    items(text).map(toleration).collect()
+}
+
+fn toleration(item: &str) -> Result<Toleration, ConfigError> {
+    if item == "*" {
+        return Ok(everything());
+    }
+    let (taint, effect) = item.split_once(':').map_or((item, None), |(taint, effect)| (taint, Some(effect)));
+    let (key, value) = taint.split_once('=').map_or((taint, None), |(key, value)| (key, Some(value)));
+    let known_effect = effect.is_none_or(|e| ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&e));
+    if key.is_empty() || !known_effect {
+        return Err(ConfigError::Toleration(item.into()));
+    }
+    Ok(Toleration {
+        key: Some(key.into()),
+        operator: Some(if value.is_some() { "Equal" } else { "Exists" }.into()),
+        value: value.map(Into::into),
+        effect: effect.map(Into::into),
+        toleration_seconds: None,
+    })
+}
+
+fn everything() -> Toleration {
+    Toleration { operator: Some("Exists".into()), ..Toleration::default() }
+}
+
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_selectors_are_pairs() {
+        let parsed = parse_node_selector("pool=storage, node-role.kubernetes.io/infra=").unwrap();
+        assert_eq!(parsed["pool"], "storage");
+        assert_eq!(parsed["node-role.kubernetes.io/infra"], "");
+        assert!(parse_node_selector("").unwrap().is_empty());
+        for bad in ["pool", "=x", "a=b,c"] {
+            let error = parse_node_selector(bad).unwrap_err().to_string();
+            assert!(error.contains("key=value"), "{error}");
+        }
+    }
+
+    #[test]
+    fn tolerations_have_key_value_and_effect() {
+        let parsed = parse_tolerations("dedicated=db:NoSchedule,spot:NoExecute,gpu").unwrap();
+        let brief: Vec<_> = parsed
+            .iter()
+            .map(|t| (t.key.as_deref(), t.operator.as_deref(), t.value.as_deref(), t.effect.as_deref()))
+            .collect();
+        assert_eq!(
+            brief,
+            [
+                (Some("dedicated"), Some("Equal"), Some("db"), Some("NoSchedule")),
+                (Some("spot"), Some("Exists"), None, Some("NoExecute")),
+                (Some("gpu"), Some("Exists"), None, None),
+            ]
+        );
+        assert_eq!(parse_tolerations("*").unwrap(), DriverConfig::default().tolerations);
+        assert!(parse_tolerations("").unwrap().is_empty());
+        for bad in ["a:Sometimes", ":NoExecute", "=x"] {
+            let error = parse_tolerations(bad).unwrap_err().to_string();
+            assert!(error.contains(bad), "{error}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What the EFS driver consists of: the desired objects, from a configuration. Pure content: nothing here looks at
+//! the cluster, writes to it or decides when.
+//!
+//! The objects say only what matters. Values that the API server fills in are left out, so that an object compares
+//! equal with its live self; what is said although it is also the default is said to be repaired when it drifts.
+
+mod access;
+mod config;
+mod daemon_set;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+pub use config::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
+
+use aquifer_api::labels;
+use serde_json::{Value, json};
+
+/// The label that marks worker nodes where a distribution sets one.
+pub const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
+
+/// One object of the driver.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Static {
+    /// The whole object: apiVersion, kind, metadata and content, without nulls.
+    pub object: Value,
+    /// JSON pointers of what others write by right; a `*` at the end stands for anything. Whatever else they add
+    /// is removed.
+    pub tolerate: Vec<&'static str>,
+}
+
+/// All objects of the driver, in the order in which they are made.
+pub fn objects(config: &DriverConfig) -> Vec<Static> {
+    let mut all = vec![
+        access::namespace(config),
+        access::service_account(config),
+        access::cluster_role(),
+        access::cluster_role_binding(config),
+    ];
+    if config.scc_api {
+        all.push(access::security_context_constraints(config));
+    }
+    all.extend([daemon_set::daemon_set(config), storage::csi_driver(), storage::storage_class()]);
+    all
+}
+
+/// The labels of every object: the recommended ones, and the one by which aws-efs-operator knew its own.
+fn common_labels() -> Value {
+    json!({
+        "app.kubernetes.io/name": "aws-efs-csi-driver",
+        "app.kubernetes.io/component": "node-plugin",
+        "app.kubernetes.io/part-of": labels::MANAGER,
+        labels::MANAGED_BY: labels::MANAGER,
+        labels::OWNED: "true",
+    })
+}

@@ -1,0 +1,34 @@
+//! What makes the driver known to the cluster: the CSIDriver object and the class of our volumes.
+
+use aquifer_api::driver;
+use serde_json::json;
+
+use super::{Static, common_labels};
+
+/// EFS has nothing to attach: a mount is all there is.
+pub(super) fn csi_driver() -> Static {
+    Static {
+        object: json!({
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver",
+            "metadata": {"name": driver::DRIVER_NAME, "labels": common_labels()},
+            "spec": {"attachRequired": false, "podInfoOnMount": false, "volumeLifecycleModes": ["Persistent"]},
+        }),
+        tolerate: vec![],
+    }
+}
+
+/// Without parameters: it marks volumes that were made by hand or by us, and provisions nothing.
+pub(super) fn storage_class() -> Static {
+    Static {
+        object: json!({
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": driver::STORAGE_CLASS, "labels": common_labels()},
+            "provisioner": driver::DRIVER_NAME,
+            "reclaimPolicy": "Delete",
+            "volumeBindingMode": "Immediate",
+        }),
+        tolerate: vec![],
+    }
+}

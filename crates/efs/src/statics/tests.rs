@@ -1,0 +1,174 @@
+//! The content of the driver's objects: that it is valid, and that the configuration reaches the right places.
+
+use std::collections::BTreeMap;
+
+use aquifer_api::openshift::SecurityContextConstraints;
+use aquifer_api::{driver, labels, roles};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::*;
+
+fn openshift() -> DriverConfig {
+    DriverConfig { worker_label_exists: true, scc_api: true, ..DriverConfig::default() }
+}
+
+fn find(config: &DriverConfig, kind: &str) -> Value {
+    objects(config).into_iter().map(|s| s.object).find(|o| o["kind"] == kind).unwrap()
+}
+
+fn kinds(config: &DriverConfig) -> Vec<String> {
+    objects(config).iter().map(|s| s.object["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Through the typed form and back: a misspelt or misplaced field would be lost on the way.
+fn assert_round_trip<T: DeserializeOwned + Serialize>(object: &Value) {
+    let typed: T = serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&typed).unwrap(), *object);
+}
+
+#[test]
+fn every_field_is_known_to_the_api() {
+    for config in [DriverConfig::default(), openshift()] {
+        for Static { object, .. } in objects(&config) {
+            match object["kind"].as_str().unwrap() {
+                "Namespace" => assert_round_trip::<Namespace>(&object),
+                "ServiceAccount" => assert_round_trip::<ServiceAccount>(&object),
+                "ClusterRole" => assert_round_trip::<ClusterRole>(&object),
+                "ClusterRoleBinding" => assert_round_trip::<ClusterRoleBinding>(&object),
+                "SecurityContextConstraints" => assert_round_trip::<SecurityContextConstraints>(&object),
+                "DaemonSet" => assert_round_trip::<DaemonSet>(&object),
+                "CSIDriver" => assert_round_trip::<CSIDriver>(&object),
+                "StorageClass" => assert_round_trip::<StorageClass>(&object),
+                other => panic!("no type for {other}"),
+            }
+            assert!(!object.to_string().contains("null"), "{object}");
+        }
+    }
+}
+
+#[test]
+fn objects_come_in_the_order_of_their_making_and_constraints_only_on_openshift() {
+    let plain = [
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "DaemonSet",
+        "CSIDriver",
+        "StorageClass",
+    ];
+    assert_eq!(kinds(&DriverConfig::default()), plain);
+    let mut with_constraints = plain.to_vec();
+    with_constraints.insert(4, "SecurityContextConstraints");
+    assert_eq!(kinds(&openshift()), with_constraints);
+}
+
+#[test]
+fn every_object_is_labelled_as_ours() {
+    for Static { object, .. } in objects(&openshift()) {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels[labels::OWNED], "true", "{object}");
+        assert_eq!(labels[labels::MANAGED_BY], labels::MANAGER, "{object}");
+    }
+}
+
+#[test]
+fn another_namespace_reaches_every_place_that_names_it() {
+    let config = DriverConfig { namespace: "elsewhere".into(), ..openshift() };
+    let all =
+        serde_json::to_string(&objects(&config).into_iter().map(|s| s.object).collect::<Vec<_>>()).unwrap();
+    assert!(!all.contains(driver::DEFAULT_NAMESPACE));
+    assert_eq!(find(&config, "Namespace")["metadata"]["name"], "elsewhere");
+    assert_eq!(find(&config, "ClusterRoleBinding")["subjects"][0]["namespace"], "elsewhere");
+    assert_eq!(
+        find(&config, "SecurityContextConstraints")["users"][0],
+        "system:serviceaccount:elsewhere:efs-csi-node-sa"
+    );
+}
+
+#[test]
+fn pod_security_labels_are_there_when_wanted_and_others_may_set_them_when_not() {
+    let enforce = "pod-security.kubernetes.io/enforce";
+    assert_eq!(find(&DriverConfig::default(), "Namespace")["metadata"]["labels"][enforce], "privileged");
+    let without = DriverConfig { pod_security_labels: false, ..DriverConfig::default() };
+    let namespace = objects(&without).remove(0);
+    assert!(namespace.object["metadata"]["labels"].get(enforce).is_none());
+    assert!(namespace.tolerate.contains(&"/metadata/labels/pod-security.kubernetes.io~1*"));
+}
+
+fn scheduling(config: &DriverConfig) -> (Value, Vec<String>) {
+    let pod = find(config, "DaemonSet")["spec"]["template"]["spec"].clone();
+    let required = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let expressions = required["nodeSelectorTerms"][0]["matchExpressions"].as_array().unwrap();
+    let brief = |e: &Value| format!("{} {}", e["key"].as_str().unwrap(), e["operator"].as_str().unwrap());
+    (pod["nodeSelector"].clone(), expressions.iter().map(brief).collect())
+}
+
+const NOT_FARGATE: &str = "eks.amazonaws.com/compute-type NotIn";
+
+#[test]
+fn without_a_worker_label_everything_but_the_control_plane_gets_the_driver() {
+    let (selector, expressions) = scheduling(&DriverConfig::default());
+    assert_eq!(selector, json!({"kubernetes.io/os": "linux"}));
+    let expected = [
+        "node-role.kubernetes.io/control-plane DoesNotExist",
+        "node-role.kubernetes.io/master DoesNotExist",
+        NOT_FARGATE,
+    ];
+    assert_eq!(expressions, expected);
+}
+
+#[test]
+fn with_a_worker_label_only_workers_get_the_driver_whatever_its_value() {
+    let (selector, expressions) = scheduling(&openshift());
+    assert_eq!(selector, json!({"kubernetes.io/os": "linux"}));
+    assert_eq!(expressions, ["node-role.kubernetes.io/worker Exists", NOT_FARGATE]);
+}
+
+#[test]
+fn a_configured_selector_replaces_the_choice_of_workers() {
+    let pool = BTreeMap::from([("pool".to_owned(), "storage".to_owned())]);
+    let config = DriverConfig { node_selector: Some(pool), ..openshift() };
+    let (selector, expressions) = scheduling(&config);
+    assert_eq!(selector, json!({"kubernetes.io/os": "linux", "pool": "storage"}));
+    assert_eq!(expressions, [NOT_FARGATE]);
+    let every_node = DriverConfig { node_selector: Some(BTreeMap::new()), ..openshift() };
+    assert_eq!(scheduling(&every_node), (json!({"kubernetes.io/os": "linux"}), vec![NOT_FARGATE.to_owned()]));
+}
+
+#[test]
+fn no_tolerations_leave_the_field_out() {
+    let config = DriverConfig { tolerations: vec![], ..DriverConfig::default() };
+    assert!(find(&config, "DaemonSet")["spec"]["template"]["spec"].get("tolerations").is_none());
+}
+
+#[test]
+fn the_operator_may_grant_the_node_plugin_its_role() {
+    let role: ClusterRole = serde_json::from_value(find(&DriverConfig::default(), "ClusterRole")).unwrap();
+    let held = roles::operator_rules();
+    for rule in role.rules.unwrap() {
+        let holds = |own: &k8s_openapi::api::rbac::v1::PolicyRule| {
+            own.resource_names.is_none()
+                && own.api_groups == rule.api_groups
+                && own.resources == rule.resources
+                && rule.verbs.iter().all(|verb| own.verbs.contains(verb))
+        };
+        assert!(held.iter().any(holds), "{rule:?}");
+    }
+}
+
+#[test]
+fn the_node_plugin_on_plain_kubernetes() {
+    insta::assert_yaml_snapshot!(find(&DriverConfig::default(), "DaemonSet"));
+}
+
+#[test]
+fn the_constraints_on_openshift() {
+    insta::assert_yaml_snapshot!(find(&openshift(), "SecurityContextConstraints"));
+}

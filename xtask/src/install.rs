@@ -1,0 +1,144 @@
+//! What a cluster needs before the operator runs: CRDs, roles, and an identity for it. Writes only what it is told to.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use aquifer_api::roles;
+use aquifer_lab::{Cluster, eventually};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams},
+    core::{GroupVersionKind, TypeMeta},
+    discovery::{self, Scope},
+};
+use serde_json::{Value, json};
+
+const MANAGER: &str = "aquifer-xtask";
+/// Where the operator's identity lives.
+const NAMESPACE: &str = "aquifer-system";
+const ACCOUNT: &str = "aquifer";
+
+/// The user that the operator is to the API server.
+pub const USER: &str = "system:serviceaccount:aquifer-system:aquifer";
+
+/// How the operator shows who it is.
+pub struct Account {
+    /// What it sends with each call.
+    pub token: String,
+    /// The same as a file.
+    pub kubeconfig: PathBuf,
+}
+
+/// Installs the CRDs and waits until they are served.
+pub async fn crds(client: &Client) -> Result<()> {
+    for crd in aquifer_api::crds() {
+        apply(client, typed("apiextensions.k8s.io/v1", "CustomResourceDefinition", &crd)?).await?;
+    }
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in aquifer_api::crds() {
+        let name = crd.metadata.name.context("a CRD without a name")?;
+        eventually(Duration::from_secs(30), &format!("CRD {name} is Established"), || async {
+            let conditions =
+                api.get(&name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+            let established = conditions.iter().any(|is| is.type_ == "Established" && is.status == "True");
+            Ok(established.then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Installs the roles that let users work with our kinds.
+pub async fn user_roles(client: &Client) -> Result<()> {
+    for role in roles::user_roles() {
+        apply(client, typed("rbac.authorization.k8s.io/v1", "ClusterRole", &role)?).await?;
+    }
+    Ok(())
+}
+
+/// Gives the operator an account with the rights of a real installation, and gives its key.
+pub async fn identity(cluster: &Cluster) -> Result<Account> {
+    let client = cluster.client()?;
+    let api_version = "rbac.authorization.k8s.io/v1";
+    let subjects = json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE }]);
+    let role_ref =
+        |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": ACCOUNT });
+    let wide = json!({ "name": ACCOUNT });
+    let narrow = json!({ "name": ACCOUNT, "namespace": NAMESPACE });
+    let objects = [
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
+        json!({ "apiVersion": api_version, "kind": "ClusterRole", "metadata": wide, "rules": roles::operator_rules() }),
+        json!({ "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": wide,
+            "roleRef": role_ref("ClusterRole"), "subjects": subjects }),
+        json!({ "apiVersion": api_version, "kind": "Role", "metadata": narrow, "rules": roles::operator_namespace_rules() }),
+        json!({ "apiVersion": api_version, "kind": "RoleBinding", "metadata": narrow,
+            "roleRef": role_ref("Role"), "subjects": subjects }),
+    ];
+    for object in objects {
+        apply(&client, object).await?;
+    }
+    let (token, kubeconfig) = cluster.service_account(NAMESPACE, ACCOUNT).await?;
+    Ok(Account { token, kubeconfig })
+}
+
+/// Writes a file that only its owner can read.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Applies one object whatever its kind, and gives it as the server has it now.
+pub async fn apply(client: &Client, object: Value) -> Result<DynamicObject> {
+    let object: DynamicObject = serde_json::from_value(object).context("not a Kubernetes object")?;
+    let types = object.types.clone().context("an object without apiVersion and kind")?;
+    let name = object.metadata.name.clone().with_context(|| format!("a {} without a name", types.kind))?;
+    let api = api_of(client, &types, object.metadata.namespace.as_deref()).await?;
+    api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object))
+        .await
+        .with_context(|| format!("cannot apply {} {name}", types.kind))
+}
+
+/// The API of a kind, in the given namespace when it has namespaces.
+pub async fn api_of(
+    client: &Client,
+    types: &TypeMeta,
+    namespace: Option<&str>,
+) -> Result<Api<DynamicObject>> {
+    let gvk = GroupVersionKind::try_from(types).context("a bad apiVersion")?;
+    let (resource, capabilities) = discovery::pinned_kind(client, &gvk)
+        .await
+        .with_context(|| format!("the cluster does not serve {} {}", types.api_version, types.kind))?;
+    Ok(match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => {
+            let Some(namespace) = namespace else { bail!("a {} needs metadata.namespace", types.kind) };
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+    })
+}
+
+/// An object of a known type with its apiVersion and kind spelled out, as apply needs it.
+fn typed(api_version: &str, kind: &str, object: &impl serde::Serialize) -> Result<Value> {
+    let mut value = serde_json::to_value(object)?;
+    value["apiVersion"] = api_version.into();
+    value["kind"] = kind.into();
+    // A definition that came from a type carries an empty status, which is the server's to write.
+    if let Some(map) = value.as_object_mut() {
+        map.remove("status");
+    }
+    Ok(value)
+}

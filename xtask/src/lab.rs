@@ -1,0 +1,166 @@
+//! A bare cluster for people: up, down, status, kubectl. All of it is the lab crate's work; this only talks.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use aquifer_lab::{Lab, Programs, eventually};
+use clap::Subcommand;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{host, process};
+
+/// Flags of `cargo xtask lab`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Subcommand)]
+enum LabCommand {
+    /// Start a cluster and keep it until Ctrl-C
+    Up {
+        /// Its name
+        #[arg(default_value = "play")]
+        name: String,
+    },
+    /// End a cluster that was started elsewhere
+    Down {
+        /// Its name
+        #[arg(default_value = "play")]
+        name: String,
+    },
+    /// List the clusters that run
+    Status,
+    /// Run kubectl against a cluster, for example: cargo xtask lab kubectl play -- get ns
+    Kubectl {
+        /// The name of the cluster
+        name: String,
+        /// What kubectl shall do
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+}
+
+/// Runs a lab command.
+pub async fn run(args: Args) -> Result<()> {
+    match args.command {
+        LabCommand::Up { name } => up(&name).await,
+        LabCommand::Down { name } => down(&name).await,
+        LabCommand::Status => status(),
+        LabCommand::Kubectl { name, args } => kubectl(&name, &args),
+    }
+}
+
+/// Gets the Kubernetes programs, which takes minutes the first time.
+pub async fn prepare() -> Result<()> {
+    tokio::task::spawn_blocking(Programs::find).await.context("the preparation was interrupted")??;
+    Ok(())
+}
+
+/// Waits for Ctrl-C, or for somebody who asks us to end.
+pub async fn interrupted() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut stream) => {
+                stream.recv().await;
+            }
+            // Then Ctrl-C has to do.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+    println!();
+}
+
+async fn up(name: &str) -> Result<()> {
+    host::ensure()?;
+    prepare().await?;
+    println!("starting cluster {name}");
+    let start = Instant::now();
+    let cluster = tokio::select! {
+        cluster = Lab::cluster(name).start() => cluster?,
+        () = interrupted() => bail!("interrupted before cluster {name} was ready"),
+    };
+    println!("ready after {}", process::took(start.elapsed()));
+    println!("kubeconfig: {}", cluster.kubeconfig().display());
+    println!("logs:       {}", cluster.dir().display());
+    println!("The cluster has no nodes, so pods are accepted but never run. Try, in another terminal:");
+    println!("  cargo xtask lab kubectl {name} -- get namespaces");
+    println!("Ctrl-C, or `cargo xtask lab down {name}`, ends it.");
+    interrupted().await;
+    println!("stopping cluster {name}");
+    cluster.stop().await
+}
+
+async fn down(name: &str) -> Result<()> {
+    let Some(owner) = Lab::owner(name) else {
+        // What a crash left is still to be removed.
+        tokio::task::spawn_blocking(Lab::sweep).await.context("the sweep was interrupted")??;
+        println!("no cluster {name} is running");
+        return Ok(());
+    };
+    let program = program_of(owner);
+    if program != "xtask" {
+        bail!(
+            "cluster {name} belongs to process {owner} ({program}), not to `cargo xtask`: end that process instead"
+        );
+    }
+    let pid = i32::try_from(owner).ok().and_then(Pid::from_raw).context("a bad process id")?;
+    println!("asking process {owner} to stop cluster {name}");
+    kill_process(pid, Signal::TERM).with_context(|| format!("cannot reach process {owner}"))?;
+    eventually(Duration::from_secs(30), &format!("cluster {name} has stopped"), || async {
+        Ok(Lab::owner(name).is_none().then_some(()))
+    })
+    .await?;
+    println!("cluster {name} has stopped");
+    Ok(())
+}
+
+fn status() -> Result<()> {
+    let root = Lab::root();
+    let mut names: Vec<String> = Vec::new();
+    if root.exists() {
+        for entry in fs::read_dir(&root).with_context(|| format!("cannot read {}", root.display()))? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    let mut running = 0;
+    for name in names {
+        if let Some(owner) = Lab::owner(&name) {
+            running += 1;
+            let kubeconfig = root.join(&name).join("kubeconfig");
+            println!("{name:<20} process {owner:<8} ({})  {}", program_of(owner), kubeconfig.display());
+        }
+    }
+    if running == 0 {
+        println!("no cluster is running");
+    }
+    Ok(())
+}
+
+fn kubectl(name: &str, args: &[String]) -> Result<()> {
+    if Lab::owner(name).is_none() {
+        bail!("no cluster {name} is running; start one with `cargo xtask lab up {name}`");
+    }
+    let kubeconfig = Lab::root().join(name).join("kubeconfig");
+    let program = Programs::find()?.path("kubectl");
+    // kubectl takes our place, so that pipes, terminals and the exit code are its own.
+    let error = Command::new(&program).args(args).env("KUBECONFIG", kubeconfig).exec();
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+fn program_of(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map_or_else(|_| "ended".to_owned(), |name| name.trim().to_owned())
+}

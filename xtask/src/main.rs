@@ -1,0 +1,68 @@
+//! The project's own commands. They start programs and show progress; they hold no logic of the product.
+
+mod bench;
+mod crds;
+mod follow;
+mod host;
+mod install;
+mod lab;
+mod lint;
+mod operator;
+mod process;
+mod test;
+mod up;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// The commands of the Aquifer project. Each one installs what it needs and can be repeated.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run Aquifer: a private cluster, the operator, and the examples until each is Ready
+    Up(up::Args),
+    /// Run the tests; the last line is "N passed, N failed"
+    Test(test::Args),
+    /// Check format, clippy, licences and bans of dependencies, and that generated files are current
+    Lint,
+    /// Write the CRDs as YAML files
+    Crds(crds::Args),
+    /// Measure, next to the least work that could give the same result
+    Bench(bench::Args),
+    /// A bare cluster to play with
+    Lab(lab::Args),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        // For a person: what happened and why, without a backtrace.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<()> {
+    // Two libraries of the tree could pick different defaults; choose once, before the first connection.
+    // An error only says that a choice was made already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match cli.command {
+        Command::Up(args) => up::run(args).await,
+        Command::Test(args) => test::run(&args).await,
+        Command::Lint => lint::run(),
+        Command::Crds(args) => crds::run(&args),
+        Command::Bench(args) => bench::run(args).await,
+        Command::Lab(args) => lab::run(args).await,
+    }
+}
