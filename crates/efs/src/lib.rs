@@ -4,4 +4,5 @@
 pub mod driver;
 pub mod kinds;
 pub mod statics;
+pub mod uninstall;
 pub mod volumes;

@@ -80,3 +80,12 @@ pub(crate) fn gravest(faults: &[Fault]) -> Option<&Fault> {
         Class::Bug => 4,
     })
 }
+
+/// All of them as one: the class of the gravest, and what each says.
+pub(crate) fn together(faults: &[Fault]) -> Option<Fault> {
+    let class = gravest(faults)?.class;
+    let mut said: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+    said.sort_unstable();
+    said.dedup();
+    Some(Fault::new(class, said.join("; ")))
+}

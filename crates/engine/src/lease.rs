@@ -68,7 +68,9 @@ pub enum LostLease {
         lease: String,
     },
     /// No renewal succeeded in time.
-    #[error("lost the lease {lease}: no renewal succeeded within {within:?} (last answer: {last}); this process must restart")]
+    #[error(
+        "lost the lease {lease}: no renewal succeeded within {within:?} (last answer: {last}); this process must restart"
+    )]
     NotRenewed {
         /// Namespace and name of the Lease.
         lease: String,

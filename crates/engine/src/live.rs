@@ -78,7 +78,15 @@ impl Cluster for Live {
 
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
         let (verb, request) = write_request(write)?;
-        let answer = self.call(verb, request).await?;
+        let answer = self.call(verb, request).await.map_err(|error| match (&write.verb, error) {
+            // What is made need not be there; so it is the namespace that is missing.
+            (Verb::Apply(_) | Verb::Create(_), ApiError::NotFound) => {
+                ApiError::Terminating(format!("there is no namespace {}", write.target.key.namespace))
+            }
+            // The server does not say which part of a JSON patch it did not like; ours can only fail in its tests.
+            (Verb::Unfinalize { .. }, ApiError::Invalid(said)) if said.contains(PATCH_REFUSED) => ApiError::Conflict(said),
+            (_, error) => error,
+        })?;
         // The answer to a completed delete is a Status, or the object as it last was.
         let gone = matches!(write.verb, Verb::Delete { .. })
             && answer.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null);
@@ -168,6 +176,9 @@ fn encode(text: &str) -> String {
         .collect()
 }
 
+/// All that the server says about a JSON patch whose `test` failed.
+const PATCH_REFUSED: &str = "rejected our request";
+
 fn refusal(status: &Status) -> ApiError {
     let said = status.message.clone();
     let causes = status.details.as_ref().map(|d| d.causes.as_slice()).unwrap_or_default();
@@ -176,9 +187,10 @@ fn refusal(status: &Status) -> ApiError {
         404 => ApiError::NotFound,
         409 if status.reason == "AlreadyExists" => ApiError::AlreadyExists,
         409 => ApiError::Conflict(said),
-        // A JSON patch whose `test` failed, or a body whose uid is another object's.
-        422 if causes.is_empty() && said.contains("testing") => ApiError::Conflict(said),
+        // A body whose uid is another object's.
         422 if causes.iter().any(|cause| cause.field == "metadata.uid") => ApiError::Conflict(said),
+        // A finalizer for an object whose deletion we have not seen yet.
+        422 if said.contains("no new finalizers can be added") => ApiError::Conflict(said),
         422 if is_immutable(&said) => ApiError::Immutable(said),
         400 | 413 | 415 | 422 => ApiError::Invalid(said),
         403 if said.contains("being terminated") => ApiError::Terminating(said),

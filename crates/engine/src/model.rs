@@ -8,4 +8,4 @@ mod sim;
 
 pub use api::Model;
 pub use fuse::{Fuse, Mode};
-pub use sim::{Settled, Sim, WalkReport, walk};
+pub use sim::{Scene, Settled, Sim, WalkReport, walk};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::act::{Done, Hands, refresh};
 use crate::cluster::{Cluster, Verb};
 use crate::controller::{Controller, Subject};
-use crate::fault::{Class, Fault, gravest};
+use crate::fault::{Class, Fault, together};
 use crate::intent::OWNER_UID;
 use crate::lease::Leadership;
 use crate::object::{Key, Object, ObjectRef, revision};
@@ -101,7 +101,7 @@ impl<C: Controller> Pass<'_, C> {
 
     /// The pass failed before there was a plan: the status stays as it is, except that it tells the failure.
     async fn report_undecided(&self, outcome: &mut Outcome) {
-        let (Some(subject), Some(fault)) = (outcome.subject.clone(), gravest(&outcome.faults).cloned()) else { return };
+        let (Some(subject), Some(fault)) = (outcome.subject.clone(), together(&outcome.faults)) else { return };
         if fault.class == Class::Transient && self.failures < 2 {
             return;
         }
@@ -414,11 +414,12 @@ impl<C: Controller> Pass<'_, C> {
     async fn report(&self, plan: &Plan, outcome: &mut Outcome) -> Result<Round, Fault> {
         let Some(subject) = outcome.subject.clone() else { return Ok(Round::Finished) };
         let Some(mut status) = plan.status.clone() else { return Ok(Round::Finished) };
-        if let Some(fault) = gravest(&outcome.faults) {
+        keep_records(&mut status, plan, &self.controller.kind().key(self.key));
+        if let Some(fault) = together(&outcome.faults) {
             if fault.class == Class::Transient && self.failures < 2 {
                 return Ok(Round::Finished); // probably gone with the next try
             }
-            self.controller.explain(&mut status, &fault.clone());
+            self.controller.explain(&mut status, &fault);
         }
         self.write_status(&subject, &status, outcome).await
     }
@@ -460,6 +461,17 @@ impl<C: Controller> Pass<'_, C> {
                 Ok(Round::Finished)
             }
             Err(error) => Err(Fault::api(&format!("update the status of {target}"), &error)),
+        }
+    }
+}
+
+/// A status never takes back what its own plan has recorded: that is all a crash would leave to go by.
+fn keep_records(status: &mut Status, plan: &Plan, subject: &ObjectRef) {
+    for step in plan.steps() {
+        if let Step::Record(record) = step
+            && record.target == *subject
+        {
+            status.fields.extend(record.fields.clone());
         }
     }
 }

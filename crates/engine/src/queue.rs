@@ -38,6 +38,8 @@ struct Slot {
     not_before: Option<Instant>,
     failures: u32,
     generation: i64,
+    /// The generation when the pass that runs began.
+    ran_generation: i64,
     status_waits_since: Option<Instant>,
     timer: Option<Instant>,
 }
@@ -118,6 +120,7 @@ impl Queue {
             slot.gate.clear();
             slot.gate_until = None;
             slot.running = true;
+            slot.ran_generation = slot.generation;
             slot.dirty = false;
             let status_due = slot.status_waits_since.is_some_and(|since| now >= since + STATUS_PATIENCE);
             let failures = slot.failures;
@@ -139,7 +142,9 @@ impl Queue {
             (false, _) => None,
         };
         let status_timer = slot.status_waits_since.map(|since| since + STATUS_PATIENCE);
-        if ended.failed {
+        // What failed was decided on an older generation: the news that came meanwhile must not wait for its backoff.
+        let outdated = slot.generation != slot.ran_generation;
+        if ended.failed && !outdated {
             slot.failures = slot.failures.saturating_add(1);
             slot.not_before = Some(now + backoff(slot.failures, ended.slow, ended.jitter));
             slot.dirty = true;
@@ -282,6 +287,18 @@ mod tests {
         assert_eq!(turn(&mut queue, now), None);
         queue.generation(&key(), 2);
         queue.wake(&key());
+        assert!(turn(&mut queue, now).is_some());
+    }
+
+    #[test]
+    fn a_new_generation_during_a_pass_that_fails_does_not_wait_for_its_backoff() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.generation(&key(), 1);
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.generation(&key(), 2);
+        queue.wake(&key());
+        queue.ended(&key(), now, Ended { failed: true, slow: true, jitter: 0.5, ..Ended::default() });
         assert!(turn(&mut queue, now).is_some());
     }
 

@@ -108,7 +108,8 @@ impl<C: Controller> Runner<C> {
         loop {
             let leads = self.context.leadership.is_current();
             if leads {
-                if !bootstrapped {
+                bootstrapped &= self.bootstrap_stands();
+                if !bootstrapped && self.subjects_synced() {
                     bootstrapped = self.bootstrap().await;
                 }
                 self.start_passes();
@@ -173,9 +174,8 @@ impl<C: Controller> Runner<C> {
     }
 
     fn start_passes(&mut self) {
-        let subjects = self.shared.stores.get(&self.shared.controller.kind());
         // Before the first lists are complete, nothing can be decided; their end wakes everybody.
-        if !subjects.is_some_and(|store| store.synced()) || self.shared.stores.values().any(|store| !store.settled()) {
+        if !self.subjects_synced() || self.shared.stores.values().any(|store| !store.settled()) {
             return;
         }
         while self.passes.len() < CONCURRENT_PASSES {
@@ -228,6 +228,17 @@ impl<C: Controller> Runner<C> {
                 }
             }
         }
+    }
+
+    fn subjects_synced(&self) -> bool {
+        self.shared.stores.get(&self.shared.controller.kind()).is_some_and(|store| store.synced())
+    }
+
+    /// Whether what was made at the start is still there: somebody may delete it.
+    fn bootstrap_stands(&self) -> bool {
+        let Some(subjects) = self.shared.stores.get(&self.shared.controller.kind()) else { return true };
+        let gone = |body: &Value| subjects.get(&Object(body.clone()).key()).absent();
+        !subjects.synced() || !self.shared.controller.bootstrap().iter().any(gone)
     }
 
     /// Makes what must exist for there to be subjects. False when it has to be tried again.

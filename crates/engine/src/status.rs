@@ -70,7 +70,7 @@ impl State {
 pub struct Shape {
     /// Top-level fields, besides `conditions` and `observedGeneration`.
     pub fields: &'static [&'static str],
-    /// Condition types.
+    /// Condition types. `Ready` and `Progressing` must be among them for failures to show.
     pub conditions: &'static [&'static str],
 }
 
@@ -221,7 +221,8 @@ fn conditions(
             changed = true; // ours, and it no longer applies
         }
     }
-    for wanted in &status.conditions {
+    // What is not in the shape is not ours to write: nobody would ever take it away again.
+    for wanted in status.conditions.iter().filter(|c| shape.conditions.contains(&c.kind.as_str())) {
         let before = old.iter().find(|c| text(c, "type") == wanted.kind);
         let message = cut(&wanted.message, MESSAGE_LIMIT);
         let same_state = before.is_some_and(|c| text(c, "status") == wanted.state.as_str());
@@ -320,6 +321,13 @@ mod tests {
         assert_eq!(after.at("/status/ref"), Some(&json!({"name": "a"})));
         let kinds: Vec<_> = after.at("/status/conditions").unwrap().as_array().unwrap().iter().map(|c| text(c, "type")).collect();
         assert_eq!(kinds, ["Theirs", "Ready"]);
+    }
+
+    #[test]
+    fn a_condition_that_is_not_in_the_shape_is_not_written() {
+        let before = subject(&json!({"observedGeneration": 3, "phase": "P"}));
+        let status = Status::default().field("phase", "P").condition(Condition::new("Theirs", State::True, "R", "m"));
+        assert_eq!(change(&before, &status, SHAPE, at(0)), None);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Watch {
     pub kind: Kind,
     /// Label selector; the cache then holds a part only, and absence from it proves nothing.
     pub labels: Option<String>,
+    /// Only objects of this name; absence from such a cache proves that there is none.
+    pub name: Option<String>,
     wakes: WakesFn,
     group: Option<GroupFn>,
     slim: Option<SlimFn>,
@@ -41,7 +43,7 @@ pub struct Watch {
 impl Watch {
     /// Watches a kind.
     pub fn new(kind: Kind, wakes: impl Fn(&Object) -> Wakes + Send + Sync + 'static) -> Self {
-        Self { kind, labels: None, wakes: Arc::new(wakes), group: None, slim: None, managed_fields: false }
+        Self { kind, labels: None, name: None, wakes: Arc::new(wakes), group: None, slim: None, managed_fields: false }
     }
 
     /// Watches the kind of the subjects: each wakes itself.
@@ -57,6 +59,12 @@ impl Watch {
     /// Only objects with these labels.
     pub fn labelled(mut self, selector: &str) -> Self {
         self.labels = Some(selector.to_owned());
+        self
+    }
+
+    /// Only the object (in every namespace) of this name.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
         self
     }
 

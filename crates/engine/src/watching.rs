@@ -27,6 +27,9 @@ pub(crate) async fn watch(client: Client, store: Arc<Store>, wakes: UnboundedSen
     if let Some(labels) = &store.watch().labels {
         config = config.labels(labels);
     }
+    if let Some(name) = &store.watch().name {
+        config = config.fields(&format!("metadata.name={name}"));
+    }
     let mut events = watcher::watcher(api, config).boxed();
     let mut trouble = TROUBLE_FIRST;
     while let Some(event) = events.next().await {

@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Candidate, Config, Leadership, LostLease, Record, Storage, StorageError, Stored, Verdict, evaluate};
+use super::{
+    Candidate, Config, Leadership, LostLease, Record, Storage, StorageError, Stored, Verdict, evaluate,
+};
 
 /// Conflicts that are worth a new look at once; after that others are busy with it and waiting is better.
 const LOOKS_PER_ROUND: usize = 3;
@@ -94,9 +96,8 @@ impl<S: Storage> Elector<S> {
                 }
             };
             match self.write(&record).await {
-                Ok(()) => break,
                 Err(StorageError::Conflict) => {}
-                Err(StorageError::Failed(_)) => break,
+                Ok(()) | Err(StorageError::Failed(_)) => break,
             }
         }
         match self.deadline() {
@@ -183,7 +184,7 @@ impl<S: Storage> Elector<S> {
         if self.seen.latest.as_ref().is_none_or(|before| before.holder.as_deref() != holder)
             && holder != Some(self.config.identity.as_str())
         {
-            info!(lease = %self.lease(), holder = holder.unwrap_or("nobody"), "another replica leads");
+            info!(lease = %self.lease(), holder = holder.unwrap_or("nobody"), "the lease has another holder");
         }
         self.seen.latest = Some(record);
         self.seen.since = now;
@@ -217,7 +218,10 @@ impl<S: Storage> Elector<S> {
             _ => LostLease::NotRenewed {
                 lease,
                 within: self.config.timing.renew_deadline(),
-                last: self.last_error.clone().unwrap_or_else(|| "none, this process was not running".to_owned()),
+                last: self
+                    .last_error
+                    .clone()
+                    .unwrap_or_else(|| "none, this process was not running".to_owned()),
             },
         }
     }

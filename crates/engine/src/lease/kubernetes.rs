@@ -132,7 +132,10 @@ mod tests {
         fn answer(&mut self, method: &Method, uri: &str, body: Value) -> (u16, Value) {
             self.requests.push((method.clone(), uri.to_owned(), body.clone()));
             let status = |code: u16, reason: &str| {
-                (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}))
+                (
+                    code,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}),
+                )
             };
             let current = self.lease.clone();
             match (method.as_str(), current) {
@@ -140,7 +143,9 @@ mod tests {
                 ("GET" | "PATCH", None) => status(404, "NotFound"),
                 ("POST", Some(_)) => status(409, "AlreadyExists"),
                 ("POST", None) => (201, self.store(body)),
-                ("PATCH", Some(lease)) if body["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"] => {
+                ("PATCH", Some(lease))
+                    if body["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"] =>
+                {
                     status(409, "Conflict")
                 }
                 ("PATCH", Some(mut lease)) => {
@@ -168,11 +173,13 @@ mod tests {
             async move {
                 let (parts, body) = request.into_parts();
                 let bytes = body.collect().await.unwrap().to_bytes();
-                let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
+                let body =
+                    if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
                 if parts.method == Method::PATCH {
                     assert_eq!(parts.headers["content-type"], "application/merge-patch+json");
                 }
-                let (code, value) = server.lock().unwrap().answer(&parts.method, &parts.uri.to_string(), body);
+                let (code, value) =
+                    server.lock().unwrap().answer(&parts.method, &parts.uri.to_string(), body);
                 let reply = Response::builder().status(code).body(Body::from(value.to_string().into_bytes()));
                 Ok::<_, std::convert::Infallible>(reply.unwrap())
             }
@@ -218,7 +225,8 @@ mod tests {
         let server = Arc::new(Mutex::new(Server::default()));
         let storage = KubeStorage::new(client(&server), "ns", "leader");
         let made = storage.create(&record("me")).await.unwrap();
-        let released = storage.swap(&made.version, &made.record.released(made.record.renewed.unwrap())).await.unwrap();
+        let released =
+            storage.swap(&made.version, &made.record.released(made.record.renewed.unwrap())).await.unwrap();
         assert_eq!(released.record.holder, None);
         let spec = server.lock().unwrap().lease.clone().unwrap()["spec"].clone();
         assert_eq!((&spec["holderIdentity"], &spec["leaseDurationSeconds"]), (&Value::Null, &json!(1)));
@@ -259,7 +267,10 @@ mod tests {
         let leadership = elector.leadership();
         let task = tokio::spawn(elector.run(cancel.clone()));
         let mut changes = leadership.changes();
-        tokio::time::timeout(Duration::from_secs(5), changes.wait_for(|leads| *leads)).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(5), changes.wait_for(|leads| *leads))
+            .await
+            .unwrap()
+            .unwrap();
         assert!(leadership.is_current());
         assert_eq!(server.lock().unwrap().lease.clone().unwrap()["spec"]["holderIdentity"], "pod-0");
         cancel.cancel();

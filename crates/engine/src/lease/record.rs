@@ -99,7 +99,11 @@ pub fn evaluate(
     if let Some(since) = me.leading_since {
         let mine = missing || latest.is_some_and(|record| record.held_by(me.identity));
         // A leader that finds the Lease deleted makes it anew: creating is exclusive, so it leads on or it loses.
-        return if mine && now < since + timing.renew_deadline() { Verdict::Renew } else { Verdict::StepDown };
+        return if mine && now < since + timing.renew_deadline() {
+            Verdict::Renew
+        } else {
+            Verdict::StepDown
+        };
     }
     match latest {
         // The write that took it succeeded but its reply was lost. Nobody else may lead, so confirm it.
@@ -125,7 +129,12 @@ mod tests {
     }
 
     /// The verdict some seconds after a record was seen; `leading` is how long ago the last renewal started.
-    fn verdict(record: Option<&Record>, missing: bool, seen_for: f64, leading: Option<f64>) -> (Verdict, Instant) {
+    fn verdict(
+        record: Option<&Record>,
+        missing: bool,
+        seen_for: f64,
+        leading: Option<f64>,
+    ) -> (Verdict, Instant) {
         let start = Instant::now();
         let now = start + Duration::from_secs_f64(seen_for);
         let since = leading.map(|seconds| now - Duration::from_secs_f64(seconds));

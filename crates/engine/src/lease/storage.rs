@@ -36,7 +36,11 @@ pub trait Storage: Send + Sync + 'static {
     fn create(&self, record: &Record) -> impl Future<Output = Result<Stored, StorageError>> + Send;
 
     /// Puts the record in place of the one with this version; a conflict if that is not the current one.
-    fn swap(&self, version: &str, record: &Record) -> impl Future<Output = Result<Stored, StorageError>> + Send;
+    fn swap(
+        &self,
+        version: &str,
+        record: &Record,
+    ) -> impl Future<Output = Result<Stored, StorageError>> + Send;
 
     /// The wall clock, for people who read the Lease. Nothing is decided by it.
     fn wall_clock(&self) -> Timestamp {

@@ -65,7 +65,7 @@ impl Timing {
 
     /// The longest one request may take: short enough that a second attempt fits before the renew deadline.
     pub fn request(&self) -> Duration {
-        (self.renew_deadline - self.retry) / 2
+        self.renew_deadline.saturating_sub(self.retry) / 2
     }
 }
 
@@ -81,7 +81,9 @@ mod tests {
         assert!(Timing::new(ms(10_000), ms(9_000), ms(1_500)).is_err());
         assert!(Timing::new(ms(10_000), ms(6_000), ms(4_000)).is_err());
         assert!(Timing::new(ms(10_000), ms(6_000), ms(0)).is_err());
-        assert!(Timing::new(ms(900), ms(500), ms(100)).unwrap_err().to_string().contains("at least a second"));
+        assert!(
+            Timing::new(ms(900), ms(500), ms(100)).unwrap_err().to_string().contains("at least a second")
+        );
     }
 
     #[test]

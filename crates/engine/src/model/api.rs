@@ -25,10 +25,14 @@ struct State {
     revision: u64,
     /// Writes that changed something, as text.
     log: Vec<String>,
+    /// Every version of every object, in order; none where it went.
+    history: Vec<(ObjectRef, Option<Object>)>,
     /// How often each object was created.
     created: BTreeMap<ObjectRef, usize>,
     /// Kinds that are not served.
     unserved: Vec<Kind>,
+    /// Objects that may not be written, with the error that says so.
+    refused: BTreeMap<ObjectRef, ApiError>,
 }
 
 #[derive(Clone)]
@@ -105,9 +109,25 @@ impl Model {
         }
     }
 
+    /// Every write of a controller to this object is answered with this error, until [`Model::admit`].
+    pub fn refuse(&self, target: &ObjectRef, error: ApiError) {
+        self.lock().refused.insert(target.clone(), error);
+    }
+
+    /// Ends [`Model::refuse`].
+    pub fn admit(&self, target: &ObjectRef) {
+        self.lock().refused.remove(target);
+    }
+
     /// Writes that changed something, in order.
     pub fn log(&self) -> Vec<String> {
         self.lock().log.clone()
+    }
+
+    /// Every version of every object, users' writes included, in order; none where it went. For rules that must hold at
+    /// every moment.
+    pub fn history(&self) -> Vec<(ObjectRef, Option<Object>)> {
+        self.lock().history.clone()
     }
 
     /// How often each object was created.
@@ -115,7 +135,7 @@ impl Model {
         self.lock().created.iter().map(|(target, n)| (target.to_string(), *n)).collect()
     }
 
-    /// Everything there is, with uids, versions and times masked: equal when the outcome is.
+    /// Everything there is, with uids, versions, times and the content of Secrets masked: equal when the outcome is.
     pub fn picture(&self) -> BTreeMap<String, Value> {
         let state = self.lock();
         let names: Vec<(String, String)> = state
@@ -125,12 +145,16 @@ impl Model {
             .collect();
         let mask = |doc: &Value| {
             let mut doc = doc.clone();
+            let doc_is_secret = doc["kind"] == "Secret";
             if let Some(metadata) = doc["metadata"].as_object_mut() {
                 metadata.remove("resourceVersion");
                 metadata.remove("generation");
                 if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
                     annotations.remove(crate::intent::INTENT); // covers uids
                 }
+            }
+            if let Some(data) = doc.get_mut("data").filter(|_| doc_is_secret).and_then(Value::as_object_mut) {
+                data.values_mut().for_each(|secret| *secret = json!("masked"));
             }
             mask_values(&mut doc, &names);
             doc
@@ -192,6 +216,9 @@ impl State {
     fn write(&mut self, write: &Write) -> Result<Option<Object>, ApiError> {
         if self.unserved.contains(&write.target.kind) {
             return Err(ApiError::NotServed);
+        }
+        if let Some(error) = self.refused.get(&write.target) {
+            return Err(error.clone());
         }
         let live = self.objects.get(&write.target).cloned();
         let doc = match (&write.verb, live) {
@@ -305,6 +332,7 @@ impl State {
         if object.deleting() && object.finalizers().is_empty() {
             self.revision += 1;
             self.objects.remove(target);
+            self.history.push((target.clone(), None));
             return stored.doc;
         }
         let content = |doc: &Value| {
@@ -320,6 +348,7 @@ impl State {
         }
         self.revision += 1;
         stored.doc["metadata"]["resourceVersion"] = json!((1000 + self.revision).to_string());
+        self.history.push((target.clone(), Some(Object(stored.doc.clone()))));
         self.objects.insert(target.clone(), stored.clone());
         stored.doc
     }

@@ -146,7 +146,8 @@ impl<C: Controller> Sim<C> {
             if self.model.serves(&kind) {
                 let objects = frozen.get(&kind).cloned().unwrap_or_else(|| self.model.objects(&kind));
                 store.relist_begins();
-                for object in objects.into_iter().filter(|o| selected(o, watch.labels.as_deref())) {
+                let named = |o: &Object| watch.name.as_ref().is_none_or(|name| name == o.name());
+                for object in objects.into_iter().filter(|o| named(o) && selected(o, watch.labels.as_deref())) {
                     store.upsert(object, self.now());
                 }
                 store.relist_ends(self.now());
@@ -196,41 +197,58 @@ pub struct WalkReport {
     pub divergent: Vec<String>,
 }
 
+/// What a walk runs in: one controller, or several of a family, around one model.
+pub trait Scene {
+    /// The API server.
+    fn model(&self) -> &Model;
+    /// Lets the controllers work until none has anything left to do.
+    fn settle(&self) -> impl Future<Output = Settled>;
+}
+
+impl<C: Controller> Scene for Sim<C> {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+    fn settle(&self) -> impl Future<Output = Settled> {
+        Self::settle(self)
+    }
+}
+
 /// Runs a scenario undisturbed, then once for every write point and every mode, and compares the ends.
 ///
-/// `start` makes a fresh world; `script` plays the users and calls [`Sim::settle`] in between (a process that dies in there
+/// `start` makes a fresh world; `script` plays the users and calls [`Scene::settle`] in between (a process that dies in there
 /// starts again). `judge` adds what else must be equal, such as the outside world.
-pub async fn walk<C, S, F, J>(start: S, script: F, judge: J) -> WalkReport
+pub async fn walk<S, N, F, J>(start: N, script: F, judge: J) -> WalkReport
 where
-    C: Controller,
-    S: Fn() -> Sim<C>,
-    F: AsyncFn(&Sim<C>),
-    J: Fn(&Sim<C>) -> Value,
+    S: Scene,
+    N: Fn() -> S,
+    F: AsyncFn(&S),
+    J: Fn(&S) -> Value,
 {
     let reference = start();
     script(&reference).await;
     let end = reference.settle().await;
-    let mut report = WalkReport { points: reference.model.fuse.count(), ..WalkReport::default() };
+    let mut report = WalkReport { points: reference.model().fuse.count(), ..WalkReport::default() };
     if !end.faults.is_empty() || end.writes > 0 {
         report.divergent.push(format!("the undisturbed run does not settle: {end:?}"));
     }
-    let (picture, judged, created) = (reference.model.picture(), judge(&reference), reference.model.created());
+    let (picture, judged, created) = (reference.model().picture(), judge(&reference), reference.model().created());
     for n in 1..=report.points {
         for mode in Mode::ALL {
             report.runs += 1;
             let sim = start();
-            sim.model.fuse.arm(n, mode);
+            sim.model().fuse.arm(n, mode);
             script(&sim).await;
             let last = sim.settle().await;
             let at = format!("{mode:?} at write {n}");
             if last.writes > 0 || !last.faults.is_empty() {
                 report.divergent.push(format!("{at}: does not come to rest: {last:?}"));
             }
-            compare(&mut report, &at, &picture, &sim.model.picture());
+            compare(&mut report, &at, &picture, &sim.model().picture());
             if judge(&sim) != judged {
                 report.divergent.push(format!("{at}: the outside differs: {} instead of {judged}", judge(&sim)));
             }
-            let twice: Vec<_> = sim.model.created().into_iter().filter(|(k, n)| created.get(k) != Some(n)).collect();
+            let twice: Vec<_> = sim.model().created().into_iter().filter(|(k, n)| created.get(k) != Some(n)).collect();
             if !twice.is_empty() {
                 report.divergent.push(format!("{at}: created another number of times: {twice:?}"));
             }

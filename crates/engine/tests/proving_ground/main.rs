@@ -2,5 +2,10 @@
 //! on a real control plane, with a fault at every write point. ARCHITECTURE.md explains the engine by it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod family;
 mod ground;
+mod house;
+mod in_model;
 mod refusals;
+mod springs;
+mod wells;

@@ -1,0 +1,223 @@
+//! `aquifer run`: the operators, from flags to running tasks.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use aquifer_efs::driver::{Driver, Management};
+use aquifer_efs::statics::{DriverConfig, Images, parse_node_selector, parse_tolerations};
+use aquifer_efs::volumes::Volumes;
+use aquifer_engine::health::{self, Health};
+use aquifer_engine::lease::{self, Leadership, Timing};
+use aquifer_engine::live::client_config;
+use aquifer_engine::metrics::Metrics;
+use aquifer_engine::runner::{self, Context};
+use clap::{Args as ClapArgs, ValueEnum};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::logs;
+
+/// How the cluster is reached.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Cluster")]
+pub struct Connection {
+    /// Kubeconfig file; without it $KUBECONFIG, ~/.kube/config or the pod's service account
+    #[arg(long, env = "AQUIFER_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it the current one
+    #[arg(long, env = "AQUIFER_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl Connection {
+    /// A client that neither retries for minutes nor waits for ever.
+    pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        // One provider for the whole process; a second call finds it installed.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match (&self.kubeconfig, &self.context) {
+            (Some(path), _) => {
+                let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
+                kube::Config::from_custom_kubeconfig(file, &options).await.with_context(|| format!("cannot use {}", path.display()))?
+            }
+            (None, Some(name)) => {
+                kube::Config::from_kubeconfig(&options).await.with_context(|| format!("cannot use context {name}"))?
+            }
+            (None, None) => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run in a pod")?,
+        };
+        kube::Client::try_from(client_config(config)).context("cannot make a client")
+    }
+}
+
+/// The families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Family {
+    /// SharedVolumes on AWS EFS, and the driver that mounts them
+    Efs,
+}
+
+/// Who looks after the EFS driver.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Statics {
+    /// Aquifer installs and repairs it
+    Managed,
+    /// Somebody else does
+    External,
+}
+
+#[derive(ClapArgs)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+
+    /// Families to run
+    #[arg(long, env = "AQUIFER_CONTROLLERS", value_enum, value_delimiter = ',', default_value = "efs")]
+    controllers: Vec<Family>,
+    /// Address of /livez, /readyz and /metrics
+    #[arg(long, env = "AQUIFER_HTTP_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    http_listen: SocketAddr,
+    /// Log lines for machines or for people
+    #[arg(long, env = "AQUIFER_LOG_FORMAT", value_enum, default_value = "pretty")]
+    log_format: logs::Format,
+    /// What is logged: error, warn, info, debug, trace, or per module
+    #[arg(long, env = "AQUIFER_LOG_LEVEL", default_value = "info", value_name = "FILTER")]
+    log_level: String,
+
+    /// Namespace of the Lease by which replicas agree who works
+    #[arg(long, env = "AQUIFER_LEASE_NAMESPACE", default_value = "aquifer-system", value_name = "NAMESPACE", help_heading = "Leader election")]
+    lease_namespace: String,
+    /// Name of that Lease
+    #[arg(long, env = "AQUIFER_LEASE_NAME", default_value = "aquifer", value_name = "NAME", help_heading = "Leader election")]
+    lease_name: String,
+    /// Who we are in it; without it the host's name
+    #[arg(long, env = "AQUIFER_IDENTITY", value_name = "NAME", help_heading = "Leader election")]
+    identity: Option<String>,
+
+    #[command(flatten)]
+    efs: EfsArgs,
+}
+
+#[derive(ClapArgs)]
+#[command(next_help_heading = "EFS")]
+struct EfsArgs {
+    /// Who looks after the EFS driver
+    #[arg(long = "efs-statics", env = "AQUIFER_EFS_STATICS", value_enum, default_value = "managed")]
+    statics: Statics,
+    /// Namespace of the driver's node plugin
+    #[arg(long = "efs-namespace", env = "AQUIFER_EFS_NAMESPACE", default_value = aquifer_api::driver::DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
+    namespace: String,
+    /// Nodes that the node plugin runs on, as key=value,...; without it all workers
+    #[arg(long = "efs-node-selector", env = "AQUIFER_EFS_NODE_SELECTOR", value_name = "LABELS")]
+    node_selector: Option<String>,
+    /// Taints that it runs in spite of, as key[=value][:effect],...; * for all
+    #[arg(long = "efs-tolerations", env = "AQUIFER_EFS_TOLERATIONS", default_value = "*", value_name = "TAINTS")]
+    tolerations: String,
+    /// Image of the driver
+    #[arg(long = "efs-plugin-image", env = "AQUIFER_EFS_PLUGIN_IMAGE", default_value_t = Images::default().plugin, value_name = "IMAGE")]
+    plugin_image: String,
+    /// Image of the node driver registrar
+    #[arg(long = "efs-registrar-image", env = "AQUIFER_EFS_REGISTRAR_IMAGE", default_value_t = Images::default().registrar, value_name = "IMAGE")]
+    registrar_image: String,
+    /// Image of the liveness probe
+    #[arg(long = "efs-liveness-image", env = "AQUIFER_EFS_LIVENESS_IMAGE", default_value_t = Images::default().liveness, value_name = "IMAGE")]
+    liveness_image: String,
+}
+
+impl EfsArgs {
+    fn driver(self) -> anyhow::Result<Driver> {
+        let config = DriverConfig {
+            namespace: self.namespace,
+            images: Images { plugin: self.plugin_image, registrar: self.registrar_image, liveness: self.liveness_image },
+            node_selector: self.node_selector.as_deref().map(parse_node_selector).transpose().context("--efs-node-selector")?,
+            tolerations: parse_tolerations(&self.tolerations).context("--efs-tolerations")?,
+            ..DriverConfig::default()
+        };
+        let management = match self.statics {
+            Statics::Managed => Management::Managed,
+            Statics::External => Management::External,
+        };
+        Ok(Driver { config, management })
+    }
+}
+
+/// Runs until a signal, or until leadership is lost.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    logs::start(args.log_format, &args.log_level)?;
+    let driver = args.efs.driver()?;
+    let client = args.connection.client().await?;
+    let metrics = Metrics::default();
+    let health = Health::default();
+    let shutdown = CancellationToken::new();
+    let lease_end = CancellationToken::new();
+    let http = health::serve(args.http_listen, health.clone(), metrics.clone(), lease_end.clone())
+        .await
+        .with_context(|| format!("cannot listen on {}", args.http_listen))?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), %http, controllers = ?args.controllers, "Aquifer starts");
+    let identity = args.identity.unwrap_or_else(host_name);
+    let config = lease::Config { namespace: args.lease_namespace, name: args.lease_name, identity, timing: Timing::default() };
+    let (leadership, mut lease) = lease::elect(client.clone(), config, lease_end.clone());
+    tokio::spawn(tell_leadership(leadership.clone(), metrics.clone()));
+    let (resync, resynced) = tokio::sync::watch::channel(0_u64);
+    let context = Context { client, leadership, metrics, health, shutdown: shutdown.clone(), resync: resynced };
+    let mut controllers = JoinSet::new();
+    for family in args.controllers {
+        match family {
+            Family::Efs => {
+                controllers.spawn(runner::run(Volumes, context.clone()));
+                controllers.spawn(runner::run(driver.clone(), context.clone()));
+            }
+        }
+    }
+    let (mut hangup, mut terminate, mut interrupt) =
+        (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    loop {
+        tokio::select! {
+            Some(()) = hangup.recv() => {
+                tracing::info!("Looking at everything again");
+                resync.send_modify(|count| *count += 1);
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            ended = &mut lease => {
+                match ended.context("leader election died")? {
+                    Ok(()) => bail!("leader election ended by itself"),
+                    // At once: what is in memory may be outdated, and another replica works already.
+                    Err(lost) => return Err(lost.into()),
+                }
+            }
+            Some(ended) = controllers.join_next() => {
+                ended.context("a controller died")?;
+                bail!("a controller ended by itself");
+            }
+        }
+    }
+    tracing::info!("Stopping");
+    shutdown.cancel();
+    while controllers.join_next().await.is_some() {}
+    // Only now may another replica begin.
+    lease_end.cancel();
+    if let Ok(Err(lost)) = lease.await {
+        tracing::warn!(%lost, "The lease could not be given back");
+    }
+    Ok(())
+}
+
+async fn tell_leadership(leadership: Leadership, metrics: Metrics) {
+    let mut changes = leadership.changes();
+    loop {
+        let leads = *changes.borrow_and_update();
+        metrics.leading(leads);
+        tracing::info!(leads, "Leadership");
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "aquifer".into())
+}

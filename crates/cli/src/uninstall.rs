@@ -1,0 +1,63 @@
+//! `aquifer efs uninstall`: asks, says so, and waits. The work is the operator's; see `aquifer_efs::uninstall`.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::bail;
+use aquifer_efs::uninstall::{Progress, Uninstall};
+use clap::Args as ClapArgs;
+
+use crate::run::Connection;
+
+#[derive(ClapArgs)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// How long to wait for the end, in seconds; what is left then is reported, and goes on without us
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let uninstall = Uninstall::new(args.connection.client().await?);
+    let volumes = uninstall.shared_volumes().await?;
+    println!("This deletes {} SharedVolume(s), their claims and volumes, and then the EFS driver.", volumes.len());
+    for name in &volumes {
+        println!("  SharedVolume {name}");
+    }
+    println!("The data at AWS stays.");
+    if !args.yes && !confirmed()? {
+        bail!("nothing was done");
+    }
+    let mut last = String::new();
+    let end = uninstall
+        .run(Duration::from_secs(args.timeout), |progress| {
+            let line = progress.to_string();
+            if line != last {
+                println!("{line}");
+                last = line;
+            }
+        })
+        .await?;
+    match end {
+        Progress::Done => {
+            println!("To have the driver again: kubectl delete component efs-driver (while the operator runs)");
+            Ok(())
+        }
+        left => bail!("not finished: {left}. It goes on by itself; run this again to see how far it is"),
+    }
+}
+
+fn confirmed() -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("there is no terminal to ask on; say --yes if you mean it");
+    }
+    print!("Go on? [y/N] ");
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

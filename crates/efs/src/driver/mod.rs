@@ -1,0 +1,127 @@
+//! The controller of the EFS driver: the objects of [`crate::statics`] are made, kept exactly as they should be, and taken away
+//! when the driver is no longer wanted. Its subject is the [`Component`](aquifer_api::component::Component) `efs-driver`,
+//! which says what is wanted and what is there.
+
+mod decide;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use aquifer_api::driver;
+use aquifer_engine::{ChildKind, Controller, Key, Kind, Plan, Shape, Subject, View, Wakes, Watch};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::kinds::{
+    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE,
+    SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
+};
+use crate::statics::{DriverConfig, WORKER_LABEL};
+pub use world::World;
+
+/// Field manager and name in logs and metrics.
+pub const NAME: &str = "aquifer-efs-driver";
+/// The CRD whose end is the end of the driver.
+pub const SHARED_VOLUME_CRD: &str = "sharedvolumes.aws-efs.managed.openshift.io";
+
+/// Who looks after the driver's objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Management {
+    /// We do.
+    #[default]
+    Managed,
+    /// Somebody else does; we make nothing.
+    External,
+}
+
+/// The controller.
+#[derive(Clone, Debug, Default)]
+pub struct Driver {
+    /// What the driver's objects depend on; what the cluster is like is filled in by looking.
+    pub config: DriverConfig,
+    /// Who looks after them.
+    pub management: Management,
+}
+
+#[async_trait]
+impl Controller for Driver {
+    type World = World;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kind(&self) -> Kind {
+        COMPONENT
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        let one = |kind: Kind, name: &str| {
+            Watch::new(kind, |_| Wakes::Keys(vec![key()])).named(name).with_managed_fields()
+        };
+        vec![
+            Watch::subjects(COMPONENT).named(driver::COMPONENT),
+            Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).slim(only_metadata),
+            Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).slim(only_name),
+            one(NAMESPACE, &self.config.namespace),
+            one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT),
+            one(CLUSTER_ROLE, driver::CLUSTER_ROLE),
+            one(CLUSTER_ROLE_BINDING, driver::CLUSTER_ROLE_BINDING),
+            one(SECURITY_CONTEXT_CONSTRAINTS, driver::SECURITY_CONTEXT_CONSTRAINTS),
+            one(DAEMON_SET, driver::DAEMON_SET),
+            one(CSI_DRIVER, driver::DRIVER_NAME),
+            one(STORAGE_CLASS, driver::STORAGE_CLASS),
+        ]
+    }
+
+    fn children(&self) -> Vec<ChildKind> {
+        Vec::new() // every one has a fixed name; nothing is found by inventory
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { fields: &["message", "objects"], conditions: &["Ready", "NodesReady", "Progressing"] }
+    }
+
+    fn observe(&self, subject: &Subject, view: &View<'_>) -> World {
+        world::observe(self, subject, view)
+    }
+
+    fn decide(&self, subject: &Subject, world: &World, _now: Timestamp) -> Plan {
+        decide::decide(self, subject, world)
+    }
+
+    fn explain(&self, status: &mut aquifer_engine::Status, fault: &aquifer_engine::Fault) {
+        status.failed(fault);
+        if status.get("Ready").is_some_and(|ready| ready.message == fault.message) {
+            status.fields.insert("message".into(), fault.message.clone().into());
+        }
+    }
+
+    fn bootstrap(&self) -> Vec<Value> {
+        vec![json!({
+            "apiVersion": COMPONENT.api_version(),
+            "kind": COMPONENT.kind,
+            "metadata": {"name": driver::COMPONENT},
+            "spec": {},
+        })]
+    }
+}
+
+/// The key of the one subject.
+fn key() -> Key {
+    Key::cluster(driver::COMPONENT)
+}
+
+fn only_metadata(object: &mut Value) {
+    let metadata = &object["metadata"];
+    let mut slim = json!({"name": metadata["name"], "uid": metadata["uid"]});
+    if let Some(time) = metadata.get("deletionTimestamp") {
+        slim["deletionTimestamp"] = time.clone();
+    }
+    *object = json!({"metadata": slim});
+}
+
+fn only_name(object: &mut Value) {
+    *object = json!({"metadata": {"name": object["metadata"]["name"], "uid": object["metadata"]["uid"]}});
+}

@@ -1,0 +1,142 @@
+//! Taking everything away: a durable marker first, so that nothing is repaired any more; then the SharedVolumes; then the
+//! operator removes the driver when nothing needs it. Every step can be repeated, so an uninstall that was cut off is simply
+//! run again.
+
+use std::fmt;
+use std::time::Duration;
+
+use aquifer_api::component::{Component, ComponentSpec, Desired};
+use aquifer_api::driver;
+use aquifer_api::efs::SharedVolume;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::time::Instant;
+
+const MANAGER: &str = "aquifer-uninstall";
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long the operator may take to notice the marker before we say that none seems to run.
+const NOTICE: Duration = Duration::from_secs(15);
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The marker is written; no operator has taken note of it yet.
+    Unnoticed {
+        /// Whether it is time to worry.
+        late: bool,
+    },
+    /// The operator works on it; what it says.
+    Removing(String),
+    /// All is gone.
+    Done,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unnoticed { late: false } => f.write_str("waiting for the operator to take note"),
+            Self::Unnoticed { late: true } => f.write_str("no operator has taken note; is `aquifer run` running?"),
+            Self::Removing(said) => f.write_str(said),
+            Self::Done => f.write_str("SharedVolumes and driver are gone"),
+        }
+    }
+}
+
+/// Why it cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {doing}: {source}")]
+pub struct Error {
+    doing: &'static str,
+    source: Box<kube::Error>,
+}
+
+fn failed(doing: &'static str) -> impl FnOnce(kube::Error) -> Error {
+    move |source| Error { doing, source: Box::new(source) }
+}
+
+/// An uninstall, with the rights of whoever asks for it.
+pub struct Uninstall {
+    client: Client,
+}
+
+impl Uninstall {
+    /// On the cluster of this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// What would be deleted.
+    pub async fn shared_volumes(&self) -> Result<Vec<String>, Error> {
+        let listed = Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await;
+        match listed {
+            Ok(all) => Ok(all.iter().map(|one| format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any())).collect()),
+            Err(error) if is_not_found(&error) => Ok(Vec::new()),
+            Err(error) => Err(failed("list SharedVolumes")(error)),
+        }
+    }
+
+    /// Does it, and tells how far it is until it is done or the time is over.
+    pub async fn run(&self, patience: Duration, mut tell: impl FnMut(&Progress)) -> Result<Progress, Error> {
+        self.mark().await?;
+        self.delete_volumes().await?;
+        let started = Instant::now();
+        loop {
+            let progress = self.progress(started.elapsed() > NOTICE).await?;
+            tell(&progress);
+            if progress == Progress::Done || started.elapsed() > patience {
+                return Ok(progress);
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    /// The marker. It stays until somebody takes it back.
+    async fn mark(&self) -> Result<(), Error> {
+        let components = Api::<Component>::all(self.client.clone());
+        let spec = ComponentSpec { desired: Some(Desired::Removed) };
+        let body = json!({"apiVersion": "aquifer.storage/v1alpha1", "kind": "Component",
+            "metadata": {"name": driver::COMPONENT}, "spec": spec});
+        let params = PatchParams::apply(MANAGER).force();
+        components.patch(driver::COMPONENT, &params, &Patch::Apply(body)).await.map_err(failed("mark the driver as unwanted"))?;
+        Ok(())
+    }
+
+    async fn delete_volumes(&self) -> Result<(), Error> {
+        let all = match Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await {
+            Ok(all) => all,
+            Err(error) if is_not_found(&error) => return Ok(()),
+            Err(error) => return Err(failed("list SharedVolumes")(error)),
+        };
+        for one in all.iter().filter(|one| one.metadata.deletion_timestamp.is_none()) {
+            let api = Api::<SharedVolume>::namespaced(self.client.clone(), &one.namespace().unwrap_or_default());
+            let deleted = api.delete(&one.name_any(), &DeleteParams::default()).await;
+            match deleted {
+                Ok(_) => {}
+                Err(error) if is_not_found(&error) => {}
+                Err(error) => return Err(failed("delete a SharedVolume")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn progress(&self, late: bool) -> Result<Progress, Error> {
+        let components = Api::<Component>::all(self.client.clone());
+        let component = components.get(driver::COMPONENT).await.map_err(failed("read the driver's status"))?;
+        let status = component.status.clone().unwrap_or_default();
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        Ok(match ready {
+            Some(ready) if status.observed_generation == component.metadata.generation => {
+                match ready.reason.as_str() {
+                    "Removed" => Progress::Done,
+                    _ => Progress::Removing(ready.message.clone()),
+                }
+            }
+            _ => Progress::Unnoticed { late },
+        })
+    }
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}

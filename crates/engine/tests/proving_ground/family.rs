@@ -1,0 +1,97 @@
+//! The words of the made-up family. A `Spring` has water to give; a `Well` wants some of it, gets an allotment, orders a
+//! pump from the pump house (which is outside Kubernetes), and keeps a key, a basin, a meter and taps.
+
+use aquifer_engine::{Kind, Object, Watch};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+pub const CLAIM: Kind = Kind::namespaced("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+pub const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
+pub const GROUP: &str = "proving.aquifer.storage";
+/// Label on everything of one run: runs share a cluster and must not see each other.
+pub const RUN: &str = "proving.aquifer.storage/run";
+pub const FINALIZER: &str = "proving.aquifer.storage/well";
+
+/// The kinds of the family, in a group of their own where a test wants to serve them later.
+#[derive(Clone, Debug)]
+pub struct Kinds {
+    pub well: Kind,
+    pub spring: Kind,
+    pub meter: Kind,
+}
+
+impl Kinds {
+    pub fn new() -> Self {
+        Self {
+            well: Kind::namespaced(GROUP, "v1", "Well", "wells"),
+            spring: Kind::namespaced(GROUP, "v1", "Spring", "springs"),
+            meter: Kind::namespaced(GROUP, "v1", "Meter", "meters"),
+        }
+    }
+
+    /// The same, with one kind moved to a group that nobody serves yet.
+    pub fn moved(kind: &Kind, group: &str) -> Kind {
+        Kind { group: group.to_owned().into(), ..kind.clone() }
+    }
+}
+
+/// What a user asks of a well.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WellSpec {
+    pub spring: String,
+    pub want: u64,
+    pub taps: Vec<String>,
+    pub basin: bool,
+    pub metered: bool,
+}
+
+impl WellSpec {
+    pub fn new(want: u64, taps: &[&str]) -> Self {
+        let taps = taps.iter().map(|&tap| tap.to_owned()).collect();
+        Self { spring: "spring".into(), want, taps, basin: true, metered: true }
+    }
+}
+
+/// What is recorded before a pump is ordered: the order number finds it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    pub number: String,
+    pub size: u64,
+}
+
+/// The status of a well. `allotted` is written by the spring's controller, the rest by the well's.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct WellStatus {
+    pub allotted: Option<u64>,
+    /// The most that our pump may use now. Raised before the pump grows, lowered after it has shrunk.
+    pub using: u64,
+    pub order: Option<Order>,
+    pub pump: Option<String>,
+}
+
+pub fn well_spec(well: &Object) -> WellSpec {
+    serde_json::from_value(well.at("/spec").cloned().unwrap_or_default()).expect("a valid spec")
+}
+
+pub fn well_status(well: &Object) -> WellStatus {
+    well.at("/status").map(|status| WellStatus::deserialize(status).expect("a valid status")).unwrap_or_default()
+}
+
+/// A well as a user writes it.
+pub fn well(kinds: &Kinds, namespace: &str, name: &str, run: &str, spec: &WellSpec) -> Value {
+    json!({"apiVersion": kinds.well.api_version(), "kind": "Well", "spec": spec,
+        "metadata": {"namespace": namespace, "name": name, "labels": {RUN: run}}})
+}
+
+/// A spring as a user writes it.
+pub fn spring(kinds: &Kinds, namespace: &str, run: &str, capacity: u64) -> Value {
+    json!({"apiVersion": kinds.spring.api_version(), "kind": "Spring", "spec": {"capacity": capacity},
+        "metadata": {"namespace": namespace, "name": "spring", "labels": {RUN: run}}})
+}
+
+/// Watches only what belongs to a run.
+pub fn of_run(watch: Watch, run: &str) -> Watch {
+    watch.labelled(&format!("{RUN}={run}"))
+}

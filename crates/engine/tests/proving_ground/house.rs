@@ -1,0 +1,209 @@
+//! The pump house: the outside system of the family. It gives ids, counts what it makes, and is not idempotent unless asked to be.
+//! The same house stands in memory for the model, and behind loopback HTTP for the control plane.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_engine::model::Fuse;
+use aquifer_engine::{Class, Fault};
+use async_trait::async_trait;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Json, Router};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pump {
+    pub id: String,
+    pub order: String,
+    pub size: u64,
+    /// Fingerprint of the key that it was ordered with.
+    pub key: String,
+}
+
+/// What can be said to the house.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Call {
+    Order { buyer: String, number: String, size: u64, key: String },
+    Resize { id: String, size: u64 },
+    Scrap { id: String },
+    FindOrder(String),
+    FindPump(String),
+}
+
+/// The house itself.
+#[derive(Default)]
+pub struct House {
+    /// Trips at one of its writes.
+    pub fuse: Arc<Fuse>,
+    /// Whether a repeated order number gives the same pump, as better outside systems do.
+    pub idempotent: bool,
+    state: Mutex<Rooms>,
+}
+
+#[derive(Default)]
+struct Rooms {
+    pumps: BTreeMap<String, Pump>,
+    made: BTreeMap<String, usize>,
+    /// The largest sum of sizes that ever ran at the same time.
+    most: u64,
+}
+
+impl House {
+    pub fn new(fuse: Arc<Fuse>, idempotent: bool) -> Arc<Self> {
+        Arc::new(Self { fuse, idempotent, state: Mutex::default() })
+    }
+
+    /// Handles a call. None: the reply was lost, or whoever called is dead.
+    pub fn handle(&self, call: &Call) -> Option<Option<Pump>> {
+        match call {
+            Call::FindOrder(number) => Some(self.rooms(|rooms| rooms.pumps.values().find(|p| p.order == *number).cloned())),
+            Call::FindPump(id) => Some(self.rooms(|rooms| rooms.pumps.get(id).cloned())),
+            write => self.fuse.point(|| self.rooms(|rooms| rooms.write(write, self.idempotent))),
+        }
+    }
+
+    fn rooms<T>(&self, work: impl FnOnce(&mut Rooms) -> T) -> T {
+        work(&mut self.state.lock().unwrap())
+    }
+
+    /// How many pumps each buyer was ever sold.
+    pub fn made(&self) -> BTreeMap<String, usize> {
+        self.rooms(|rooms| rooms.made.clone())
+    }
+
+    pub fn pumps(&self) -> Vec<Pump> {
+        self.rooms(|rooms| rooms.pumps.values().cloned().collect())
+    }
+
+    pub fn most(&self) -> u64 {
+        self.rooms(|rooms| rooms.most)
+    }
+}
+
+impl Rooms {
+    fn write(&mut self, call: &Call, idempotent: bool) -> Option<Pump> {
+        let touched = match call {
+            Call::Order { buyer, number, size, key } => {
+                let known = self.pumps.values().find(|p| p.order == *number).cloned();
+                if let Some(known) = known.filter(|_| idempotent) {
+                    return Some(known);
+                }
+                let count = self.made.entry(buyer.clone()).or_default();
+                *count += 1;
+                let id = format!("pump-{buyer}-{count}");
+                let pump = Pump { id: id.clone(), order: number.clone(), size: *size, key: key.clone() };
+                self.pumps.insert(id, pump.clone());
+                Some(pump)
+            }
+            Call::Resize { id, size } => self.pumps.get_mut(id).map(|pump| {
+                pump.size = *size;
+                pump.clone()
+            }),
+            Call::Scrap { id } => self.pumps.remove(id),
+            Call::FindOrder(_) | Call::FindPump(_) => None,
+        };
+        self.most = self.most.max(self.pumps.values().map(|p| p.size).sum());
+        touched
+    }
+}
+
+/// How a controller reaches the house.
+#[async_trait]
+pub trait Phone: Send + Sync {
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault>;
+}
+
+fn lost() -> Fault {
+    Fault::new(Class::Transient, "the pump house did not answer")
+}
+
+#[async_trait]
+impl Phone for Arc<House> {
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault> {
+        self.handle(&call).ok_or_else(lost)
+    }
+}
+
+/// The house behind loopback HTTP, for processes that can really be killed.
+pub struct HouseServer {
+    pub house: Arc<House>,
+    pub url: String,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// Called when the fuse kills whoever called.
+pub type Killer = Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>;
+
+impl HouseServer {
+    pub async fn start(house: Arc<House>, killer: Killer) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let router = Router::new().route("/", post(answer)).with_state((Arc::clone(&house), killer));
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { house, url, task }
+    }
+}
+
+impl Drop for HouseServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn answer(
+    State((house, killer)): State<(Arc<House>, Killer)>,
+    Json(call): Json<Call>,
+) -> Result<Json<Option<Pump>>, StatusCode> {
+    house.handle(&call).map(Json).ok_or_else(|| {
+        if house.fuse.dead()
+            && let Some(kill) = killer.lock().unwrap().as_ref()
+        {
+            kill();
+        }
+        StatusCode::GATEWAY_TIMEOUT
+    })
+}
+
+/// A caller over HTTP. The dead do not call.
+pub struct Line {
+    pub url: String,
+    pub alive: Arc<AtomicBool>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Line {
+    pub fn new(url: &str, alive: Arc<AtomicBool>) -> Self {
+        Self { url: url.to_owned(), alive, client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+}
+
+#[async_trait]
+impl Phone for Line {
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault> {
+        if !self.alive.load(Ordering::SeqCst) {
+            return Err(lost());
+        }
+        let request = http::Request::post(&self.url)
+            .header("content-type", "application/json")
+            .body(Full::from(serde_json::to_vec(&call).unwrap()))
+            .unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(5), self.client.request(request)).await;
+        let answer = answer.map_err(|_| lost())?.map_err(|_| lost())?;
+        if answer.status() != StatusCode::OK {
+            return Err(lost());
+        }
+        let body = answer.into_body().collect().await.map_err(|_| lost())?.to_bytes();
+        serde_json::from_slice(&body).map_err(|_| lost())
+    }
+}
