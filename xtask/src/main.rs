@@ -4,7 +4,6 @@ mod bench;
 mod crds;
 mod follow;
 mod host;
-mod install;
 mod lab;
 mod lint;
 mod operator;

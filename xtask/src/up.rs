@@ -17,9 +17,11 @@ use kube::{
 };
 use serde_json::Value;
 
+use aquifer_lab::install;
+
 use crate::{
     follow::{self, Followed},
-    host, install, lab,
+    host, lab,
     operator::{self, Operator},
     process,
 };

@@ -22,6 +22,7 @@
 //! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`wait`] | waiting for a condition with a deadline |
+//! | [`install`] | what a cluster needs before the operator runs |
 //! | [`proxy`] | faults between a client and the API server |
 //!
 //! # Nothing outlives its owner
@@ -43,6 +44,7 @@ mod certificates;
 pub mod cluster;
 mod control_plane;
 mod home;
+pub mod install;
 mod keeper;
 mod processes;
 pub mod programs;

@@ -32,8 +32,8 @@ use super::{
     row::{Row, float},
     say,
 };
+use aquifer_lab::install::{self, Account};
 use crate::{
-    install::{self, Account},
     operator::Operator,
     process::took,
 };

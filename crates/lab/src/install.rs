@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use aquifer_api::roles;
-use aquifer_lab::{Cluster, eventually};
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
@@ -20,7 +20,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-const MANAGER: &str = "aquifer-xtask";
+use crate::{Cluster, eventually};
+
+const MANAGER: &str = "aquifer-lab";
 /// Where the operator's identity lives.
 const NAMESPACE: &str = "aquifer-system";
 const ACCOUNT: &str = "aquifer";
