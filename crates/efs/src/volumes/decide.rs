@@ -49,7 +49,9 @@ pub(super) fn decide(subject: &Subject, world: &World, _now: Timestamp) -> Plan 
         if world.namespace_ends {
             return Plan::none().status(say::namespace_ends(world));
         }
-        let plan = Plan::none().hold().stage(make(subject, &data, volume, claim));
+        let [volume_step, claim_step] = make(subject, &data, volume, claim);
+        // The claim comes after the volume is surely ours: a claim that names somebody else's volume could get its data.
+        let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(say::provisioning(world, volume, claim));
     }
     tear_down(world, &found)
@@ -139,7 +141,7 @@ fn pair<'a>(subject: &Subject, found: &Found<'a>, data: &Data) -> Option<(&'a Ob
 /// The pair serves: marks and labels are repaired, leftovers go.
 fn keep(subject: &Subject, world: &World, found: &Found<'_>, volume: &Object, claim: &Object, data: &Data) -> Plan {
     let leftovers = found.volumes.iter().filter(|other| other.uid() != volume.uid() && !other.deleting());
-    let mut steps = make(subject, data, Some(volume), Some(claim));
+    let mut steps = Vec::from(make(subject, data, Some(volume), Some(claim)));
     steps.extend(leftovers.map(|other| Step::delete(VOLUME.at("", other.name()), other)));
     let bound = claim.text("/status/phase") == "Bound" && volume.text("/spec/claimRef/uid") == claim.uid();
     let status = if bound {
@@ -177,7 +179,7 @@ fn beginnings<'a>(
     }
 }
 
-fn make(subject: &Subject, data: &Data, volume: Option<&Object>, claim: Option<&Object>) -> Vec<Step> {
+fn make(subject: &Subject, data: &Data, volume: Option<&Object>, claim: Option<&Object>) -> [Step; 2] {
     let key = &subject.key;
     let name = volume.map_or_else(|| volume_name(key), |volume| volume.name().to_owned());
     let volume_step =
@@ -187,7 +189,7 @@ fn make(subject: &Subject, data: &Data, volume: Option<&Object>, claim: Option<&
         claim_intent(key, &name),
         Expect::seen(claim),
     );
-    vec![volume_step, claim_step]
+    [volume_step, claim_step]
 }
 
 /// What is there does not serve and cannot be changed: both go, at once, and both are made anew when they are gone.

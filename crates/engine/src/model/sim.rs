@@ -71,12 +71,14 @@ impl<C: Controller> Sim<C> {
     /// Passes over every key until a whole sweep changes nothing.
     pub async fn settle(&self) -> Settled {
         let mut settled = Settled::default();
+        let mut status_due = false;
         for _ in 0..SWEEPS {
             let before = self.model.log().len();
-            let mut again = false;
+            let (mut again, mut waits) = (false, false);
             for key in self.keys() {
-                let outcome = self.pass(&key).await;
+                let outcome = self.pass(&key, status_due).await;
                 again |= !outcome.faults.is_empty();
+                waits |= outcome.status_waits;
                 settled.faults.extend(outcome.faults);
                 if self.model.fuse.dead() {
                     self.model.fuse.revive(); // it starts again, remembering nothing
@@ -87,9 +89,11 @@ impl<C: Controller> Sim<C> {
             self.advance(1);
             let writes = self.model.log().len() - before;
             settled.writes += writes;
-            if writes == 0 && !again {
+            if writes == 0 && !again && !waits {
                 return settled;
             }
+            // A status that can wait is written when nothing else is left to do.
+            status_due = writes == 0 && waits;
         }
         settled.faults.push(Fault::bug(format!("not settled after {SWEEPS} sweeps; last writes: {:?}", self.tail())));
         settled
@@ -98,17 +102,17 @@ impl<C: Controller> Sim<C> {
     /// What would be decided for a key now.
     pub async fn plan(&self, key: &Key) -> Option<Plan> {
         let mut plan = None;
-        self.with_pass(key, async |pass| plan = pass.plan().await.ok().flatten()).await;
+        self.with_pass(key, true, async |pass| plan = pass.plan().await.ok().flatten()).await;
         plan
     }
 
-    async fn pass(&self, key: &Key) -> Outcome {
+    async fn pass(&self, key: &Key, status_due: bool) -> Outcome {
         let mut outcome = Outcome::default();
-        self.with_pass(key, async |pass| outcome = pass.run().await).await;
+        self.with_pass(key, status_due, async |pass| outcome = pass.run().await).await;
         outcome
     }
 
-    async fn with_pass(&self, key: &Key, work: impl AsyncFnOnce(Pass<'_, C>)) {
+    async fn with_pass(&self, key: &Key, status_due: bool, work: impl AsyncFnOnce(Pass<'_, C>)) {
         let outside = Outside::default();
         let stores = self.stores();
         let leadership = Leadership::always();
@@ -123,7 +127,7 @@ impl<C: Controller> Sim<C> {
             key,
             live: false,
             failures: 3,
-            status_due: true,
+            status_due,
         })
         .await;
     }
