@@ -53,8 +53,8 @@ impl Cluster for Live {
     async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
         match self.call("get", request(Method::GET, &path(target), "", Vec::new())?).await {
             Ok(value) => Ok(Some(Object(value))),
-            // A kind that is not served has no objects.
-            Err(ApiError::NotFound | ApiError::NotServed) => Ok(None),
+            // Not so when the kind is not served: then nothing is known.
+            Err(ApiError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -76,6 +76,12 @@ impl Lab {
         ClusterBuilder::new(&format!("test-{}-{n}", std::process::id()))
     }
 
+    /// A fault proxy in front of a cluster's API server. Dropping it ends it.
+    pub async fn proxy(cluster: &Cluster) -> anyhow::Result<proxy::Proxy> {
+        let (url, ca_pem) = (cluster.url().to_owned(), cluster.ca_pem().as_bytes().to_vec());
+        proxy::Proxy::start(proxy::Upstream { url, ca_pem }).await
+    }
+
     /// The directory that holds one directory per cluster: `target/lab` of this workspace.
     pub fn root() -> PathBuf {
         home::root()

@@ -163,7 +163,7 @@ async fn every_crash_point_of_create_change_and_delete_ends_in_the_same_state() 
 async fn a_change_replaces_both_and_waits_for_pods() {
     let sim = ready().await;
     let pod = json!({"metadata": {"namespace": "team", "name": "writer"},
-        "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "pvc-data"}}]}});
+        "spec": {"nodeName": "worker", "volumes": [{"persistentVolumeClaim": {"claimName": "pvc-data"}}]}});
     sim.model.put(&POD, pod);
     let old = uid(&sim, &claim());
     sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));

@@ -90,7 +90,7 @@ fn lingers(claim: &Object, view: &View<'_>) -> bool {
     since.is_ok_and(|since| view.now().duration_since(since).as_secs() >= LINGERING)
 }
 
-/// Pods that mount the claim and have not ended.
+/// Pods that keep the claim from vanishing: those that were given to a node, also when they have ended.
 fn holders(pods: &[Object], claim: &str) -> Vec<String> {
     let mounts = |pod: &&Object| {
         let volumes = pod.at("/spec/volumes").and_then(serde_json::Value::as_array);
@@ -98,9 +98,8 @@ fn holders(pods: &[Object], claim: &str) -> Vec<String> {
             volume.pointer("/persistentVolumeClaim/claimName").is_some_and(|name| name == claim)
         })
     };
-    let ended = |pod: &&Object| ["Succeeded", "Failed"].contains(&pod.text("/status/phase"));
-    let mut names: Vec<String> =
-        pods.iter().filter(mounts).filter(|pod| !ended(pod)).map(|pod| pod.name().to_owned()).collect();
+    let placed = |pod: &&Object| !pod.text("/spec/nodeName").is_empty();
+    let mut names: Vec<String> = pods.iter().filter(mounts).filter(placed).map(|pod| pod.name().to_owned()).collect();
     names.sort_unstable();
     names
 }

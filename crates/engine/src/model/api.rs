@@ -190,6 +190,9 @@ fn mask_values(value: &mut Value, names: &[(String, String)]) {
 #[async_trait]
 impl Cluster for Model {
     async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        if !self.serves(&target.kind) {
+            return Err(ApiError::NotServed);
+        }
         Ok(self.object(target))
     }
 
