@@ -22,7 +22,8 @@ pub const NODE: Kind = Kind::cluster("", "v1", "Node", "nodes");
 /// The node plugin's identity.
 pub const SERVICE_ACCOUNT: Kind = Kind::namespaced("", "v1", "ServiceAccount", "serviceaccounts");
 /// The node plugin's rights in the API.
-pub const CLUSTER_ROLE: Kind = Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
+pub const CLUSTER_ROLE: Kind =
+    Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
 /// Gives them to it.
 pub const CLUSTER_ROLE_BINDING: Kind =
     Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings");

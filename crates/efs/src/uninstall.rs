@@ -36,7 +36,9 @@ impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unnoticed { late: false } => f.write_str("waiting for the operator to take note"),
-            Self::Unnoticed { late: true } => f.write_str("no operator has taken note; is `aquifer run` running?"),
+            Self::Unnoticed { late: true } => {
+                f.write_str("no operator has taken note; is `aquifer run` running?")
+            }
             Self::Removing(said) => f.write_str(said),
             Self::Done => f.write_str("SharedVolumes and driver are gone"),
         }
@@ -70,7 +72,10 @@ impl Uninstall {
     pub async fn shared_volumes(&self) -> Result<Vec<String>, Error> {
         let listed = Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await;
         match listed {
-            Ok(all) => Ok(all.iter().map(|one| format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any())).collect()),
+            Ok(all) => Ok(all
+                .iter()
+                .map(|one| format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any()))
+                .collect()),
             Err(error) if is_not_found(&error) => Ok(Vec::new()),
             Err(error) => Err(failed("list SharedVolumes")(error)),
         }
@@ -98,7 +103,10 @@ impl Uninstall {
         let body = json!({"apiVersion": "aquifer.storage/v1alpha1", "kind": "Component",
             "metadata": {"name": driver::COMPONENT}, "spec": spec});
         let params = PatchParams::apply(MANAGER).force();
-        components.patch(driver::COMPONENT, &params, &Patch::Apply(body)).await.map_err(failed("mark the driver as unwanted"))?;
+        components
+            .patch(driver::COMPONENT, &params, &Patch::Apply(body))
+            .await
+            .map_err(failed("mark the driver as unwanted"))?;
         Ok(())
     }
 
@@ -109,7 +117,8 @@ impl Uninstall {
             Err(error) => return Err(failed("list SharedVolumes")(error)),
         };
         for one in all.iter().filter(|one| one.metadata.deletion_timestamp.is_none()) {
-            let api = Api::<SharedVolume>::namespaced(self.client.clone(), &one.namespace().unwrap_or_default());
+            let api =
+                Api::<SharedVolume>::namespaced(self.client.clone(), &one.namespace().unwrap_or_default());
             let deleted = api.delete(&one.name_any(), &DeleteParams::default()).await;
             match deleted {
                 Ok(_) => {}
@@ -122,7 +131,8 @@ impl Uninstall {
 
     async fn progress(&self, late: bool) -> Result<Progress, Error> {
         let components = Api::<Component>::all(self.client.clone());
-        let component = components.get(driver::COMPONENT).await.map_err(failed("read the driver's status"))?;
+        let component =
+            components.get(driver::COMPONENT).await.map_err(failed("read the driver's status"))?;
         let status = component.status.clone().unwrap_or_default();
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
         Ok(match ready {

@@ -99,7 +99,9 @@ impl<C: Craft> Hands<'_, C> {
             // No object has ever had revision 1, so this creates or conflicts.
             Expect::Absent => body["metadata"]["resourceVersion"] = json!("1"),
             Expect::Uid(uid) => {
-                let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
+                let Some(live) = self.live(&child.target, fresh) else {
+                    return Done::Stale(child.target.clone());
+                };
                 if live.uid() == uid && drift(&intent, &live).is_none() {
                     return Done::Unchanged;
                 }
@@ -118,15 +120,19 @@ impl<C: Craft> Hands<'_, C> {
         if live.uid() != uid {
             return Done::Stale(child.target.clone());
         }
+        // A finalizer is somebody's promise to tidy up: it stays whoever put it there.
+        let tolerate: Vec<String> =
+            tolerate.iter().cloned().chain(["/metadata/finalizers".to_owned()]).collect();
         let drifted = drift(&intent, &live).map(|d| d.to_string());
-        let Some(why) = drifted.or_else(|| foreign_additions(&live, self.craft.name(), tolerate)) else {
+        let Some(why) = drifted.or_else(|| foreign_additions(&intent, &live, self.craft.name(), &tolerate))
+        else {
             return Done::Unchanged;
         };
         tracing::info!(object = %child.target, changed = %why, "Replacing an object that was changed");
         let mut body = intent.clone();
         body["metadata"]["uid"] = json!(uid);
         body["metadata"]["resourceVersion"] = json!(live.resource_version());
-        for pointer in tolerate.iter().map(String::as_str).chain(["/metadata/finalizers"]) {
+        for pointer in &tolerate {
             carry_over(&mut body, &live.0, pointer);
         }
         let done = self.write_child(&child.target, &intent, Verb::Replace(body)).await;
@@ -190,7 +196,8 @@ impl<C: Craft> Hands<'_, C> {
             Some((seen, now)) if *seen == record.resource_version && record.target.key == *self.owner => now,
             _ => &record.resource_version,
         };
-        let body = json!({"metadata": {"resourceVersion": version, "uid": record.uid}, "status": record.fields});
+        let body =
+            json!({"metadata": {"resourceVersion": version, "uid": record.uid}, "status": record.fields});
         match self.write(&record.target, Verb::Merge { body, status: true }).await {
             Ok(object) => wrote(&record.target, object),
             Err(error) => failed(&record.target, "record an intent in", error),
@@ -271,7 +278,8 @@ fn carry_over(body: &mut Value, live: &Value, pointer: &str) {
     let Some(from) = live.pointer(parent).and_then(Value::as_object) else { return };
     let last = last.replace("~1", "/").replace("~0", "~");
     let wanted = |key: &str| last.strip_suffix('*').map_or(key == last, |prefix| key.starts_with(prefix));
-    let found: Vec<_> = from.iter().filter(|(key, _)| wanted(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let found: Vec<_> =
+        from.iter().filter(|(key, _)| wanted(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
     if found.is_empty() {
         return;
     }

@@ -106,9 +106,11 @@ impl ApiError {
     /// The class of the trouble.
     pub fn class(&self) -> Class {
         match self {
-            Self::NotFound | Self::AlreadyExists | Self::Conflict(_) | Self::Unavailable(_) | Self::NotLeader => {
-                Class::Transient
-            }
+            Self::NotFound
+            | Self::AlreadyExists
+            | Self::Conflict(_)
+            | Self::Unavailable(_)
+            | Self::NotLeader => Class::Transient,
             Self::NotServed | Self::Terminating(_) => Class::Waiting,
             Self::Invalid(_) | Self::Immutable(_) => Class::Invalid,
             Self::Forbidden(_) => Class::Denied,

@@ -57,7 +57,8 @@ fn here(path: &[&str], wanted: &Value, found: &Value) -> Difference {
 }
 
 fn lists<'a>(wanted: &'a [Value], found: &[Value], path: &mut Vec<&'a str>) -> Option<Difference> {
-    let key = LIST_KEYS.into_iter().find(|key| !wanted.is_empty() && wanted.iter().all(|w| w.get(key).is_some()));
+    let key =
+        LIST_KEYS.into_iter().find(|key| !wanted.is_empty() && wanted.iter().all(|w| w.get(key).is_some()));
     if let Some(key) = key {
         return wanted.iter().find_map(|element| {
             let same_key = found.iter().filter(|f| f.get(key) == element.get(key));
@@ -72,7 +73,8 @@ fn lists<'a>(wanted: &'a [Value], found: &[Value], path: &mut Vec<&'a str>) -> O
                     Some(difference) => first = first.or(Some(difference)),
                 }
             }
-            let result = if fits { None } else { Some(first.unwrap_or_else(|| here(path, element, &Value::Null))) };
+            let result =
+                if fits { None } else { Some(first.unwrap_or_else(|| here(path, element, &Value::Null))) };
             path.pop();
             result
         });
@@ -87,7 +89,8 @@ fn same(wanted: &Value, found: &Value, path: &[&str]) -> bool {
     if wanted == found {
         return true;
     }
-    let in_quantities = path.len() >= 2 && path.get(path.len() - 2).is_some_and(|parent| QUANTITIES.contains(parent));
+    let in_quantities =
+        path.len() >= 2 && path.get(path.len() - 2).is_some_and(|parent| QUANTITIES.contains(parent));
     in_quantities && quantity(wanted).is_some_and(|w| quantity(found).is_some_and(|f| w == f))
 }
 
@@ -126,7 +129,10 @@ mod tests {
     #[test]
     fn list_maps_match_by_key_and_plain_lists_by_position() {
         let intent = json!({"env": [{"name": "B", "value": "2"}]});
-        assert_eq!(path(&intent, &json!({"env": [{"name": "A"}, {"name": "B", "value": "2", "x": 1}]})), None);
+        assert_eq!(
+            path(&intent, &json!({"env": [{"name": "A"}, {"name": "B", "value": "2", "x": 1}]})),
+            None
+        );
         assert_eq!(path(&intent, &json!({"env": [{"name": "A"}]})), Some("/env/B".into()));
         assert_eq!(path(&json!({"args": ["a", "b"]}), &json!({"args": ["b", "a"]})), Some("/args".into()));
         assert_eq!(path(&json!({"args": ["a"]}), &json!({"args": ["a", "b"]})), Some("/args".into()));

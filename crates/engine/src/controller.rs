@@ -86,6 +86,11 @@ pub trait Controller: Send + Sync + 'static {
     fn bootstrap(&self) -> Vec<Value> {
         Vec::new()
     }
+    /// How long a key waits at most after a failure, where the engine's own patience is too long: for one key that stands
+    /// for many things, of which one that fails must not keep the others waiting.
+    fn longest_backoff(&self) -> Option<Duration> {
+        None
+    }
     /// How often every key is looked at although nothing happened.
     fn resync(&self) -> Duration {
         Duration::from_secs(30 * 60)

@@ -27,7 +27,11 @@ impl Health {
     /// What is still missing; empty when ready.
     pub fn missing(&self) -> Vec<String> {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.iter().filter(|store| !store.settled()).map(|store| store.watch().kind.plural.to_string()).collect()
+        stores
+            .iter()
+            .filter(|store| !store.settled())
+            .map(|store| store.watch().kind.plural.to_string())
+            .collect()
     }
 }
 
@@ -39,7 +43,10 @@ pub fn router(health: Health, metrics: Metrics) -> Router {
             if missing.is_empty() {
                 (StatusCode::OK, "ready\n".to_owned())
             } else {
-                (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for the first list of: {}\n", missing.join(", ")))
+                (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("waiting for the first list of: {}\n", missing.join(", ")),
+                )
             }
         }
     };

@@ -40,32 +40,81 @@ pub fn owner_key(child: &Object) -> Option<Key> {
     child.annotation(OWNER).map(Key::parse)
 }
 
-/// Fields of the live object that another manager than `ours` wrote, outside the tolerated places.
-pub(crate) fn foreign_additions(live: &Object, ours: &str, tolerate: &[String]) -> Option<String> {
+/// The first field of the live object that another manager than `ours` wrote and that the intent does not have, outside the
+/// tolerated places. Somebody who says the same as we do adds nothing: a replacement would not take the field from them.
+pub(crate) fn foreign_additions(
+    intent: &Value,
+    live: &Object,
+    ours: &str,
+    tolerate: &[String],
+) -> Option<String> {
     let entries = live.at("/metadata/managedFields")?.as_array()?;
     entries
         .iter()
         .filter(|entry| entry["manager"] != ours && entry.get("subresource").is_none_or(|s| s == ""))
         .filter_map(|entry| entry.get("fieldsV1"))
-        .find_map(|fields| first_path(fields, "", tolerate))
+        .find_map(|fields| first_addition(fields, Some(intent), Some(&live.0), "", tolerate))
 }
 
-/// The first owned leaf of a `fieldsV1` tree that is not tolerated, as a JSON-pointer-like path.
-fn first_path(fields: &Value, path: &str, tolerate: &[String]) -> Option<String> {
+/// The first owned leaf of a `fieldsV1` tree that is neither ours nor tolerated, as a JSON-pointer-like path.
+fn first_addition(
+    fields: &Value,
+    intent: Option<&Value>,
+    live: Option<&Value>,
+    path: &str,
+    tolerate: &[String],
+) -> Option<String> {
     let map = fields.as_object()?;
-    if map.is_empty() {
-        let tolerated = tolerate.iter().any(|t| path == t || path.starts_with(&format!("{t}/")) || wild(t, path));
-        return (!tolerated && !path.is_empty()).then(|| path.to_owned());
+    if map.keys().all(|key| key == ".") {
+        let tolerated =
+            tolerate.iter().any(|t| path == t || path.starts_with(&format!("{t}/")) || wild(t, path));
+        // A lone dot stands for the bare existence of a map or an element, nothing for a value with all that is in it.
+        let ours =
+            intent.is_some_and(|intent| !map.is_empty() || live.is_none_or(|live| !adds(live, intent)));
+        return (!tolerated && !ours && !path.is_empty()).then(|| path.to_owned());
     }
-    map.iter().find_map(|(key, below)| match key.as_str() {
-        // The element itself; what is below it names the leaves.
-        "." if map.len() > 1 => None,
-        "." => first_path(&json!({}), path, tolerate),
-        _ => {
-            let step = key.strip_prefix("f:").unwrap_or(key);
-            first_path(below, &format!("{path}/{}", step.replace('~', "~0").replace('/', "~1")), tolerate)
-        }
+    map.iter().filter(|(key, _)| *key != ".").find_map(|(key, below)| {
+        let step = key.strip_prefix("f:").unwrap_or(key);
+        let path = format!("{path}/{}", step.replace('~', "~0").replace('/', "~1"));
+        let (intent, live) =
+            (intent.and_then(|value| child(value, key)), live.and_then(|value| child(value, key)));
+        first_addition(below, intent, live, &path, tolerate)
     })
+}
+
+/// What a key of a `fieldsV1` tree points at: a field, the element with these keys, or the element of this value.
+fn child<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    let (how, what) = key.split_once(':')?;
+    let parse = || serde_json::from_str::<Value>(what).ok();
+    match how {
+        "f" => value.get(what),
+        "k" => {
+            let keys = parse()?;
+            // A key that an element leaves out has its default, which is all that we can compare it with.
+            let keys = keys.as_object()?;
+            let same = |element: &&Value| keys.iter().all(|(k, v)| element.get(k).is_none_or(|e| e == v));
+            value.as_array()?.iter().find(same)
+        }
+        "v" => {
+            let wanted = parse()?;
+            value.as_array()?.iter().find(|element| **element == wanted)
+        }
+        "i" => value.get(what.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
+/// Whether a live value holds anything that the intended one does not.
+fn adds(live: &Value, intent: &Value) -> bool {
+    match (live, intent) {
+        (Value::Object(live), Value::Object(intent)) => {
+            live.iter().any(|(key, value)| intent.get(key).is_none_or(|intent| adds(value, intent)))
+        }
+        (Value::Array(live), Value::Array(intent)) => {
+            live.len() != intent.len() || live.iter().zip(intent).any(|(live, intent)| adds(live, intent))
+        }
+        _ => false,
+    }
 }
 
 /// `/metadata/annotations/openshift.io~1*` tolerates every annotation with that prefix.
@@ -88,15 +137,56 @@ mod tests {
         );
     }
 
-    #[test]
-    fn foreign_fields_are_found_and_tolerated_ones_are_not() {
-        let live = Object(json!({"metadata": {"managedFields": [
+    fn managed_by_kubectl(live: Value, fields: Value) -> Object {
+        let mut live = live;
+        live["metadata"]["managedFields"] = json!([
             {"manager": "us", "fieldsV1": {"f:spec": {"f:a": {}}}},
             {"manager": "kcm", "subresource": "status", "fieldsV1": {"f:status": {"f:x": {}}}},
-            {"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:annotations": {"f:openshift.io/scc": {}}}}},
-        ]}}));
+            {"manager": "kubectl", "fieldsV1": fields},
+        ]);
+        Object(live)
+    }
+
+    #[test]
+    fn foreign_fields_are_found_and_tolerated_ones_are_not() {
+        let fields = json!({"f:metadata": {"f:annotations": {"f:openshift.io/scc": {}}}});
+        let live =
+            managed_by_kubectl(json!({"metadata": {"annotations": {"openshift.io/scc": "x"}}}), fields);
         let tolerate = vec!["/metadata/annotations/openshift.io~1*".to_owned()];
-        assert_eq!(foreign_additions(&live, "us", &[]), Some("/metadata/annotations/openshift.io~1scc".into()));
-        assert_eq!(foreign_additions(&live, "us", &tolerate), None);
+        let found = foreign_additions(&json!({}), &live, "us", &[]);
+        assert_eq!(found, Some("/metadata/annotations/openshift.io~1scc".into()));
+        assert_eq!(foreign_additions(&json!({}), &live, "us", &tolerate), None);
+    }
+
+    #[test]
+    fn a_field_that_we_intend_too_is_no_addition() {
+        let intent = json!({
+            "metadata": {"labels": {"a": "1"}},
+            "rules": [{"verbs": ["get"]}],
+            "containers": [{"name": "x", "image": "i", "ports": [{"containerPort": 1}]}],
+        });
+        let fields = json!({
+            "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
+            "f:rules": {},
+            "f:containers": {"k:{\"name\":\"x\"}": {".": {}, "f:image": {},
+                "f:ports": {"k:{\"containerPort\":1,\"protocol\":\"TCP\"}": {".": {}}}}},
+        });
+        let found = |live: Value, fields: &Value| {
+            foreign_additions(&intent, &managed_by_kubectl(live, fields.clone()), "us", &[])
+        };
+        assert_eq!(found(intent.clone(), &fields), None);
+
+        let mut wider = intent.clone();
+        wider["rules"][0]["verbs"] = json!(["get", "delete"]);
+        assert_eq!(found(wider, &fields), Some("/rules".into()));
+
+        let mut second = intent.clone();
+        second["containers"] = json!([intent["containers"][0], {"name": "y"}]);
+        let theirs = json!({"f:containers": {"k:{\"name\":\"y\"}": {".": {}, "f:name": {}}}});
+        assert_eq!(found(second, &theirs), Some("/containers/k:{\"name\":\"y\"}/name".into()));
+
+        let mut emptied = intent.clone();
+        emptied["tolerations"] = json!([]);
+        assert_eq!(found(emptied, &json!({"f:tolerations": {}})), Some("/tolerations".into()));
     }
 }

@@ -67,7 +67,12 @@ impl Cluster for Live {
             let query = format!("{base}?limit={PAGE}&continue={}", encode(&next));
             let mut page = self.call("list", request(Method::GET, &query, "", Vec::new())?).await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                objects.extend(items.into_iter().map(Object));
+                // Lists leave out what their items are; an object that we hand on always says it.
+                objects.extend(items.into_iter().map(|mut item| {
+                    item["apiVersion"] = json!(listing.kind.api_version());
+                    item["kind"] = json!(listing.kind.kind);
+                    Object(item)
+                }));
             }
             next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
             if next.is_empty() {
@@ -84,7 +89,9 @@ impl Cluster for Live {
                 ApiError::Terminating(format!("there is no namespace {}", write.target.key.namespace))
             }
             // The server does not say which part of a JSON patch it did not like; ours can only fail in its tests.
-            (Verb::Unfinalize { .. }, ApiError::Invalid(said)) if said.contains(PATCH_REFUSED) => ApiError::Conflict(said),
+            (Verb::Unfinalize { .. }, ApiError::Invalid(said)) if said.contains(PATCH_REFUSED) => {
+                ApiError::Conflict(said)
+            }
             (_, error) => error,
         })?;
         // The answer to a completed delete is a Status, or the object as it last was.
@@ -143,7 +150,12 @@ fn write_request(write: &Write) -> Result<(&'static str, Request<Vec<u8>>), ApiE
     Ok(request)
 }
 
-fn request(method: Method, path: &str, content_type: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, ApiError> {
+fn request(
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: Vec<u8>,
+) -> Result<Request<Vec<u8>>, ApiError> {
     let mut builder = Request::builder().method(method).uri(path);
     if !content_type.is_empty() {
         builder = builder.header(http::header::CONTENT_TYPE, content_type);
@@ -157,8 +169,11 @@ fn bytes(value: &Value) -> Vec<u8> {
 
 fn collection(kind: &Kind, namespace: &str) -> String {
     let root = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
-    let scope =
-        if kind.namespaced && !namespace.is_empty() { format!("/namespaces/{}", encode(namespace)) } else { String::new() };
+    let scope = if kind.namespaced && !namespace.is_empty() {
+        format!("/namespaces/{}", encode(namespace))
+    } else {
+        String::new()
+    };
     format!("{root}/{}{scope}/{}", kind.version, kind.plural)
 }
 
@@ -170,7 +185,9 @@ fn path(target: &ObjectRef) -> String {
 fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
             _ => format!("%{byte:02X}"),
         })
         .collect()
@@ -202,7 +219,9 @@ fn refusal(status: &Status) -> ApiError {
 /// Kinds word it differently; none of them has a machine-readable mark for it.
 fn is_immutable(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
-    ["immutable", "updates to", "cannot change roleref", "may not be changed"].iter().any(|words| said.contains(words))
+    ["immutable", "updates to", "cannot change roleref", "may not be changed"]
+        .iter()
+        .any(|words| said.contains(words))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -63,8 +63,16 @@ impl Default for Metrics {
         registry.register("controller_queue_depth", "Keys that wait for a pass", inner.depth.clone());
         registry.register("controller_effects", "Outside effects carried out", inner.effects.clone());
         registry.register("controller_panics", "Passes that panicked", inner.panics.clone());
-        registry.register("controller_live_passes", "Passes that read live because a cache fell behind", inner.stale.clone());
-        registry.register("api_calls", "Calls to the Kubernetes API by verb, watches excepted", inner.calls.clone());
+        registry.register(
+            "controller_live_passes",
+            "Passes that read live because a cache fell behind",
+            inner.stale.clone(),
+        );
+        registry.register(
+            "api_calls",
+            "Calls to the Kubernetes API by verb, watches excepted",
+            inner.calls.clone(),
+        );
         registry.register("leader", "1 while this replica leads", inner.leading.clone());
         Self { inner: Arc::new(inner) }
     }

@@ -61,7 +61,11 @@ impl Kind {
 
     /// `group/version`, or the version alone for the core group.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// An object of this kind by name; the namespace is dropped for cluster kinds.

@@ -3,14 +3,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::object::Key;
+use crate::cluster::Listing;
+use crate::object::{Key, Object};
 use crate::seen::{Seen, Why};
 
 /// Something to ask outside: of which source, and what.
@@ -35,6 +36,9 @@ impl fmt::Display for Question {
     }
 }
 
+/// How long a live list can be shared at all.
+const LIST_LIFE: Duration = Duration::from_secs(10);
+
 #[derive(Clone)]
 struct Answer {
     value: Result<Value, String>,
@@ -50,6 +54,7 @@ pub struct Outside {
 #[derive(Default)]
 struct Inner {
     answers: HashMap<Question, Answer>,
+    lists: HashMap<Listing, (Arc<[Object]>, Timestamp)>,
     asking: HashMap<Question, HashSet<Key>>,
 }
 
@@ -58,12 +63,33 @@ impl Outside {
     pub(crate) fn get(&self, question: &Question, max_age: Duration, now: Timestamp) -> Seen<Value> {
         let inner = self.lock();
         match inner.answers.get(question) {
-            Some(answer) if now.duration_since(answer.read_at).unsigned_abs() <= max_age => match &answer.value {
-                Ok(value) => Seen::Known { value: value.clone(), read_at: answer.read_at },
-                Err(said) => Seen::Unknown(Why::Unreachable(said.clone())),
-            },
+            Some(answer) if now.duration_since(answer.read_at).unsigned_abs() <= max_age => {
+                match &answer.value {
+                    Ok(value) => Seen::Known { value: value.clone(), read_at: answer.read_at },
+                    Err(said) => Seen::Unknown(Why::Unreachable(said.clone())),
+                }
+            }
             _ => Seen::Unknown(Why::Reading),
         }
+    }
+
+    /// A live list of somebody's, when it is not older than `max_age`.
+    pub(crate) fn list(
+        &self,
+        listing: &Listing,
+        max_age: Duration,
+        now: Timestamp,
+    ) -> Option<(Arc<[Object]>, Timestamp)> {
+        let inner = self.lock();
+        let (objects, read_at) = inner.lists.get(listing)?;
+        (now.duration_since(*read_at).unsigned_abs() <= max_age).then(|| (Arc::clone(objects), *read_at))
+    }
+
+    /// Keeps a live list for whoever looks at the same; only the latest few, because they are large.
+    pub(crate) fn keep_list(&self, listing: Listing, objects: Arc<[Object]>, now: Timestamp) {
+        let mut inner = self.lock();
+        inner.lists.retain(|_, (_, read_at)| now.duration_since(*read_at).unsigned_abs() <= LIST_LIFE);
+        inner.lists.insert(listing, (objects, now));
     }
 
     /// Registers a key as waiting; true when the caller must put the question.
@@ -75,7 +101,12 @@ impl Outside {
     }
 
     /// An answer came; returns the keys that waited for it.
-    pub(crate) fn put(&self, question: Question, value: Result<Value, String>, now: Timestamp) -> HashSet<Key> {
+    pub(crate) fn put(
+        &self,
+        question: Question,
+        value: Result<Value, String>,
+        now: Timestamp,
+    ) -> HashSet<Key> {
         let mut inner = self.lock();
         inner.answers.insert(question.clone(), Answer { value, read_at: now });
         inner.asking.remove(&question).unwrap_or_default()

@@ -2,6 +2,7 @@
 //! another starting state; the queue, the watches and the clock are the runner's.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -47,8 +48,8 @@ pub(crate) struct Pass<'a, C: Controller> {
     pub leadership: &'a Leadership,
     pub around: &'a dyn Around,
     pub key: &'a Key,
-    /// The caches have fallen behind: read everything live.
-    pub live: bool,
+    /// Own writes that the caches have not reached in time: these, and all of their kinds, are read live.
+    pub lagging: &'a [ObjectRef],
     /// Failures in a row before this pass; a transient one is not worth telling the user yet.
     pub failures: u32,
     /// A status that could wait has waited long enough.
@@ -90,7 +91,8 @@ impl<C: Controller> Pass<'_, C> {
         let ran = AssertUnwindSafe(self.rounds(&mut outcome)).catch_unwind().await;
         if let Err(panic) = ran {
             let said = panic.downcast_ref::<String>().cloned();
-            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
+            let said =
+                said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
             outcome.faults.push(Fault::bug(format!("a pass over {} panicked: {said}", self.key)));
         }
         if outcome.undecided {
@@ -101,7 +103,9 @@ impl<C: Controller> Pass<'_, C> {
 
     /// The pass failed before there was a plan: the status stays as it is, except that it tells the failure.
     async fn report_undecided(&self, outcome: &mut Outcome) {
-        let (Some(subject), Some(fault)) = (outcome.subject.clone(), together(&outcome.faults)) else { return };
+        let (Some(subject), Some(fault)) = (outcome.subject.clone(), together(&outcome.faults)) else {
+            return;
+        };
         if fault.class == Class::Transient && self.failures < 2 {
             return;
         }
@@ -121,6 +125,12 @@ impl<C: Controller> Pass<'_, C> {
 
     async fn rounds(&self, outcome: &mut Outcome) {
         let mut fresh = Fresh::default();
+        for target in self.lagging {
+            if let Err(fault) = refresh(self.cluster, &mut fresh, target.clone(), self.around.now()).await {
+                outcome.faults.push(fault);
+                return;
+            }
+        }
         for _ in 0..ROUNDS {
             match self.round(&mut fresh, outcome).await {
                 Ok(Round::Finished) => {
@@ -141,15 +151,18 @@ impl<C: Controller> Pass<'_, C> {
     }
 
     async fn round(&self, fresh: &mut Fresh, outcome: &mut Outcome) -> Result<Round, Fault> {
-        let Some((subject, world, asked)) = self.observe(fresh, outcome).await? else { return Ok(Round::Finished) };
+        let Some((subject, world, asked)) = self.observe(fresh, outcome).await? else {
+            return Ok(Round::Finished);
+        };
         let now = self.around.now();
         let plan = self.controller.decision(&subject, &world, now).await?;
         tracing::debug!(controller = self.controller.name(), key = %self.key, ?plan, "Decided");
-        if plan.is_destructive() && self.ground_moved(&subject, fresh).await? {
+        let prune = self.prune(&subject, &plan);
+        if (plan.is_destructive() || prune.is_some()) && !self.on_firm_ground(&subject, fresh).await? {
             return Ok(Round::Again);
         }
         outcome.wake_after = plan.wake_after;
-        match self.carry_out(&subject, &plan, &asked, fresh, outcome).await? {
+        match self.carry_out(&subject, &plan, prune, &asked, fresh, outcome).await? {
             Round::Again => Ok(Round::Again),
             Round::Finished => self.report(&plan, outcome).await,
         }
@@ -171,7 +184,7 @@ impl<C: Controller> Pass<'_, C> {
                     outside: self.outside,
                     key: self.key,
                     now,
-                    live: self.live,
+                    lagging: self.lagging,
                     wants: Vec::new().into(),
                     asked: Vec::new().into(),
                 };
@@ -209,6 +222,8 @@ impl<C: Controller> Pass<'_, C> {
                 Want::List(listing) => {
                     let objects = self.cluster.list(&listing).await;
                     let objects = objects.map_err(|error| Fault::api(&format!("list {listing}"), &error))?;
+                    let objects: Arc<[Object]> = objects.into();
+                    self.outside.keep_list(listing.clone(), Arc::clone(&objects), now);
                     fresh.lists.insert(listing, (objects, now));
                 }
                 Want::Answer(question) => complete &= self.around.ask(question, self.key).await,
@@ -217,26 +232,31 @@ impl<C: Controller> Pass<'_, C> {
         Ok(complete)
     }
 
-    /// Before anything is destroyed, the subject is read from the source of truth. A deletion never reverts, so a subject
-    /// that is being deleted, or that was just read, needs no second look; each child is guarded by its own version.
-    async fn ground_moved(&self, subject: &Subject, fresh: &mut Fresh) -> Result<bool, Fault> {
-        let target = self.controller.kind().key(self.key);
-        if subject.object.as_ref().is_some_and(Object::deleting) || fresh.objects.contains_key(&target) {
-            return Ok(false);
+    /// Before anything is destroyed, the ground of the decision is read from the source of truth: caches of two kinds can
+    /// disagree, and a pair that only looks broken must not be torn down. False when the decision must be made again on it.
+    ///
+    /// A subject that is being deleted never comes back, and all that is its own goes: it is enough that it is still there.
+    async fn on_firm_ground(&self, subject: &Subject, fresh: &mut Fresh) -> Result<bool, Fault> {
+        if fresh.live {
+            return Ok(true);
         }
-        refresh(self.cluster, fresh, target.clone(), self.around.now()).await?;
-        let same = fresh.objects.get(&target).is_some_and(|(now, _)| match (now, &subject.object) {
-            (Some(now), Some(then)) => now.uid() == then.uid() && now.resource_version() == then.resource_version(),
-            (None, None) => true,
-            _ => false,
-        });
-        Ok(!same)
+        let Some(deleting) = subject.object.as_ref().filter(|object| object.deleting()) else {
+            fresh.live = true;
+            return Ok(false);
+        };
+        let target = self.controller.kind().key(self.key);
+        if !fresh.objects.contains_key(&target) {
+            refresh(self.cluster, fresh, target.clone(), self.around.now()).await?;
+        }
+        let now = fresh.objects.get(&target).and_then(|(now, _)| now.as_ref());
+        Ok(now.is_some_and(|now| now.uid() == deleting.uid()))
     }
 
     async fn carry_out(
         &self,
         subject: &Subject,
         plan: &Plan,
+        prune: Option<Stage>,
         asked: &[Question],
         fresh: &mut Fresh,
         outcome: &mut Outcome,
@@ -254,18 +274,19 @@ impl<C: Controller> Pass<'_, C> {
         if plan.finalizer == Finalizer::Hold {
             let stage = self.hold(&hands, subject).await;
             if let Some(done) = stage {
-                let before = subject.object.as_ref().map(|o| o.resource_version().to_owned()).unwrap_or_default();
+                let before =
+                    subject.object.as_ref().map(|o| o.resource_version().to_owned()).unwrap_or_default();
                 if !self.settle(vec![done], asked, fresh, outcome).await? {
                     return Ok(Round::Again);
                 }
                 if !outcome.faults.is_empty() {
                     return Ok(Round::Finished);
                 }
-                let after = outcome.subject.as_ref().map(|o| o.resource_version().to_owned()).unwrap_or_default();
+                let after =
+                    outcome.subject.as_ref().map(|o| o.resource_version().to_owned()).unwrap_or_default();
                 hands.owner_version = Some((before, after));
             }
         }
-        let prune = self.prune(subject, plan);
         for stage in plan.stages.iter().chain(&prune) {
             let done = hands.stage(stage, fresh).await;
             if !self.settle(done, asked, fresh, outcome).await? {
@@ -424,7 +445,12 @@ impl<C: Controller> Pass<'_, C> {
         self.write_status(&subject, &status, outcome).await
     }
 
-    async fn write_status(&self, subject: &Object, status: &Status, outcome: &mut Outcome) -> Result<Round, Fault> {
+    async fn write_status(
+        &self,
+        subject: &Object,
+        status: &Status,
+        outcome: &mut Outcome,
+    ) -> Result<Round, Fault> {
         let Some(change) = change(subject, status, self.controller.shape(), self.around.now()) else {
             return Ok(Round::Finished);
         };
@@ -475,3 +501,6 @@ fn keep_records(status: &mut Status, plan: &Plan, subject: &ObjectRef) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,8 @@ pub(crate) struct Queue {
     /// Keys that may be ready, in the order in which they became so.
     ready: VecDeque<Key>,
     timers: BTreeSet<(Instant, Key)>,
+    /// Shorter than the usual cap of a backoff.
+    longest_backoff: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -48,7 +50,8 @@ struct Slot {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Turn {
     pub key: Key,
-    pub live: bool,
+    /// Own writes that the caches have not reached in time: to be read live.
+    pub lagging: Vec<ObjectRef>,
     pub failures: u32,
     pub status_due: bool,
 }
@@ -69,6 +72,11 @@ pub(crate) struct Ended {
 }
 
 impl Queue {
+    /// A queue whose keys wait this long at most after a failure.
+    pub fn impatient(longest_backoff: Option<Duration>) -> Self {
+        Self { longest_backoff, ..Self::default() }
+    }
+
     /// Something happened to a key.
     pub fn wake(&mut self, key: &Key) {
         let slot = self.slots.entry(key.clone()).or_default();
@@ -111,20 +119,19 @@ impl Queue {
                 continue;
             }
             slot.gate.retain(|(target, progress)| !reached(target, progress));
-            let late = slot.gate_until.is_some_and(|until| until <= now);
-            if let Some(until) = slot.gate_until.filter(|_| !slot.gate.is_empty() && !late) {
+            if let Some(until) = slot.gate_until.filter(|until| !slot.gate.is_empty() && *until > now) {
                 self.set_timer(&key, until);
                 continue;
             }
-            let live = !slot.gate.is_empty();
-            slot.gate.clear();
+            // What the caches still lack stays at the gate: later passes read it live too, without waiting again.
+            let lagging = slot.gate.iter().map(|(target, _)| target.clone()).collect();
             slot.gate_until = None;
             slot.running = true;
             slot.ran_generation = slot.generation;
             slot.dirty = false;
             let status_due = slot.status_waits_since.is_some_and(|since| now >= since + STATUS_PATIENCE);
             let failures = slot.failures;
-            return Some(Turn { key, live, failures, status_due });
+            return Some(Turn { key, lagging, failures, status_due });
         }
         None
     }
@@ -134,7 +141,8 @@ impl Queue {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.running = false;
         if !ended.written.is_empty() {
-            slot.gate = ended.written;
+            slot.gate.retain(|(target, _)| ended.written.iter().all(|(written, _)| written != target));
+            slot.gate.extend(ended.written);
             slot.gate_until = Some(now + GATE);
         }
         slot.status_waits_since = match (ended.status_waits, slot.status_waits_since) {
@@ -146,7 +154,8 @@ impl Queue {
         let outdated = slot.generation != slot.ran_generation;
         if ended.failed && !outdated {
             slot.failures = slot.failures.saturating_add(1);
-            slot.not_before = Some(now + backoff(slot.failures, ended.slow, ended.jitter));
+            let pause = backoff(slot.failures, ended.slow, ended.jitter);
+            slot.not_before = Some(now + self.longest_backoff.map_or(pause, |longest| pause.min(longest)));
             slot.dirty = true;
         } else {
             slot.failures = 0;
@@ -214,7 +223,9 @@ fn backoff(failures: u32, slow: bool, jitter: f64) -> Duration {
     let base = if slow {
         BACKOFF_CAP
     } else {
-        BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(16))).min(BACKOFF_CAP)
+        BACKOFF_FIRST
+            .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(16)))
+            .min(BACKOFF_CAP)
     };
     base.mul_f64(0.8 + 0.4 * jitter)
 }
@@ -260,7 +271,11 @@ mod tests {
         assert_eq!(turn(&mut queue, now), None, "gated");
         assert_eq!(queue.deadline(), Some(now + GATE));
         let later = turn(&mut queue, now + GATE).expect("the gate opens by itself");
-        assert!(later.live);
+        assert_eq!(later.lagging, [KIND.at("ns", "child")]);
+        queue.wake(&key());
+        queue.ended(&key(), now + GATE, Ended::default());
+        let next = turn(&mut queue, now + GATE).expect("it does not wait twice for the same write");
+        assert_eq!(next.lagging, [KIND.at("ns", "child")], "and still knows what the caches lack");
     }
 
     #[test]
@@ -272,7 +287,7 @@ mod tests {
         queue.ended(&key(), now, Ended { written, ..Ended::default() });
         queue.wake(&key());
         let next = queue.next(now, |_, _| true).expect("reached");
-        assert!(!next.live);
+        assert_eq!(next.lagging, []);
     }
 
     #[test]
@@ -300,6 +315,18 @@ mod tests {
         queue.wake(&key());
         queue.ended(&key(), now, Ended { failed: true, slow: true, jitter: 0.5, ..Ended::default() });
         assert!(turn(&mut queue, now).is_some());
+    }
+
+    #[test]
+    fn an_impatient_queue_never_waits_longer_than_it_may() {
+        let mut queue = Queue::impatient(Some(Duration::from_secs(3)));
+        let mut now = Instant::now();
+        for _ in 0..6 {
+            queue.wake(&key());
+            now += Duration::from_secs(3);
+            assert!(turn(&mut queue, now).is_some());
+            queue.ended(&key(), now, Ended { failed: true, slow: true, jitter: 0.5, ..Ended::default() });
+        }
     }
 
     #[test]

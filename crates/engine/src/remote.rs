@@ -56,9 +56,15 @@ impl Remote {
     }
 
     /// Asks for a decision. No answer is transient trouble: nothing is done without one.
-    pub async fn decide<W: Serialize>(&self, subject: &Subject, world: &W, now: Timestamp) -> Result<Plan, Fault> {
+    pub async fn decide<W: Serialize>(
+        &self,
+        subject: &Subject,
+        world: &W,
+        now: Timestamp,
+    ) -> Result<Plan, Fault> {
         let asked = Asked { subject: subject.clone(), world, now };
-        let body = serde_json::to_vec(&asked).map_err(|e| Fault::bug(format!("failed to encode a world: {e}")))?;
+        let body =
+            serde_json::to_vec(&asked).map_err(|e| Fault::bug(format!("failed to encode a world: {e}")))?;
         tokio::time::timeout(DEADLINE, self.post(body))
             .await
             .unwrap_or_else(|_| Err(self.trouble(&format!("no answer within {} s", DEADLINE.as_secs()))))
@@ -71,14 +77,21 @@ impl Remote {
             .map_err(|error| self.trouble(&error))?;
         let answer = self.client.request(request).await.map_err(|error| self.trouble(&error))?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| self.trouble(&error))?;
+        let body = Limited::new(answer.into_body(), LARGEST)
+            .collect()
+            .await
+            .map_err(|error| self.trouble(&error))?;
         if status != StatusCode::OK {
             return Err(self.trouble(&format!("it answered {status}")));
         }
-        serde_json::from_slice(&body.to_bytes()).map_err(|error| self.trouble(&format!("not a plan: {error}")))
+        serde_json::from_slice(&body.to_bytes())
+            .map_err(|error| self.trouble(&format!("not a plan: {error}")))
     }
 
     fn trouble(&self, what: &impl ToString) -> Fault {
-        Fault::new(Class::Transient, format!("failed to get a decision from {}: {}", self.url, what.to_string()))
+        Fault::new(
+            Class::Transient,
+            format!("failed to get a decision from {}: {}", self.url, what.to_string()),
+        )
     }
 }

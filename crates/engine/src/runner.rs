@@ -61,8 +61,11 @@ pub struct Context {
 /// Runs a controller until shutdown.
 pub async fn run<C: Controller>(controller: C, context: Context) {
     let (wake, woken) = unbounded_channel();
-    let stores: Stores =
-        controller.watches().into_iter().map(|watch| (watch.kind.clone(), Arc::new(Store::new(watch)))).collect();
+    let stores: Stores = controller
+        .watches()
+        .into_iter()
+        .map(|watch| (watch.kind.clone(), Arc::new(Store::new(watch))))
+        .collect();
     let mut tasks = JoinSet::new();
     for store in stores.values() {
         context.health.add(Arc::clone(store));
@@ -78,7 +81,8 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
         wake,
         controller,
     });
-    Runner { shared, context, queue: Queue::default(), passes: JoinSet::new(), running: HashMap::new() }.run(woken).await;
+    let queue = Queue::impatient(shared.controller.longest_backoff());
+    Runner { shared, context, queue, passes: JoinSet::new(), running: HashMap::new() }.run(woken).await;
 }
 
 struct Shared<C> {
@@ -115,7 +119,8 @@ impl<C: Controller> Runner<C> {
                 self.start_passes();
             }
             self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
-            let patience = if bootstrapped || !leads { Duration::from_secs(3600) } else { Duration::from_secs(2) };
+            let patience =
+                if bootstrapped || !leads { Duration::from_secs(3600) } else { Duration::from_secs(2) };
             let deadline = self.queue.deadline().filter(|_| leads).unwrap_or(resync_timer).min(resync_timer);
             let deadline = deadline.min(Instant::now() + patience);
             tokio::select! {
@@ -189,7 +194,7 @@ impl<C: Controller> Runner<C> {
                 self.queue.ended(&turn.key, Instant::now(), Ended { forget: true, ..Ended::default() });
                 continue;
             }
-            if turn.live {
+            if !turn.lagging.is_empty() {
                 self.context.metrics.live_pass(self.shared.controller.name());
             }
             let key = turn.key.clone();
@@ -204,7 +209,8 @@ impl<C: Controller> Runner<C> {
         match ended {
             Ok((id, (key, outcome))) => {
                 self.running.remove(&id);
-                let unwatched = outcome.written.iter().any(|(target, _)| !self.shared.stores.contains_key(&target.kind));
+                let unwatched =
+                    outcome.written.iter().any(|(target, _)| !self.shared.stores.contains_key(&target.kind));
                 let fault = gravest(&outcome.faults);
                 let ended = Ended {
                     failed: fault.is_some_and(|f| f.class != Class::Waiting),
@@ -301,7 +307,7 @@ async fn pass<C: Controller>(shared: Arc<Shared<C>>, context: Context, turn: Tur
         leadership: &context.leadership,
         around: &around,
         key: &turn.key,
-        live: turn.live,
+        lagging: &turn.lagging,
         failures: turn.failures,
         status_due: turn.status_due,
     }

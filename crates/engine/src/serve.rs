@@ -95,7 +95,9 @@ impl<S: Service> Server<S> {
         for _ in 0..ROUNDS {
             let Some(answer) = self.look(request, &owner, &mut fresh).await? else { continue };
             if let Some(step) = answer.steps.iter().find(|step| !allowed(step)) {
-                return Err(Fault::bug(format!("a server may only create or compare and swap, not {step:?}")));
+                return Err(Fault::bug(format!(
+                    "a server may only create or compare and swap, not {step:?}"
+                )));
             }
             let mut settled = true;
             for done in hands.stage(&Stage { steps: answer.steps }, &fresh).await {
@@ -135,7 +137,7 @@ impl<S: Service> Server<S> {
                 outside: &outside,
                 key: owner,
                 now,
-                live: false,
+                lagging: &[],
                 wants: Vec::new().into(),
                 asked: Vec::new().into(),
             };

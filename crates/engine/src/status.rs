@@ -300,7 +300,10 @@ mod tests {
 
     #[test]
     fn the_transition_time_moves_only_with_the_state() {
-        let first = applied(&subject(&json!({})), &change(&subject(&json!({})), &ready(State::False), SHAPE, at(0)).unwrap());
+        let first = applied(
+            &subject(&json!({})),
+            &change(&subject(&json!({})), &ready(State::False), SHAPE, at(0)).unwrap(),
+        );
         let mut reworded = ready(State::False);
         reworded.conditions[0].message = "other".into();
         let second = applied(&first, &change(&first, &reworded, SHAPE, at(50)).unwrap());
@@ -319,14 +322,22 @@ mod tests {
         let after = applied(&before, &change(&before, &wanted, SHAPE, at(0)).unwrap());
         assert_eq!(after.at("/status/theirs"), Some(&json!(1)));
         assert_eq!(after.at("/status/ref"), Some(&json!({"name": "a"})));
-        let kinds: Vec<_> = after.at("/status/conditions").unwrap().as_array().unwrap().iter().map(|c| text(c, "type")).collect();
+        let kinds: Vec<_> = after
+            .at("/status/conditions")
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| text(c, "type"))
+            .collect();
         assert_eq!(kinds, ["Theirs", "Ready"]);
     }
 
     #[test]
     fn a_condition_that_is_not_in_the_shape_is_not_written() {
         let before = subject(&json!({"observedGeneration": 3, "phase": "P"}));
-        let status = Status::default().field("phase", "P").condition(Condition::new("Theirs", State::True, "R", "m"));
+        let status =
+            Status::default().field("phase", "P").condition(Condition::new("Theirs", State::True, "R", "m"));
         assert_eq!(change(&before, &status, SHAPE, at(0)), None);
     }
 

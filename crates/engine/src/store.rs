@@ -43,7 +43,15 @@ pub struct Watch {
 impl Watch {
     /// Watches a kind.
     pub fn new(kind: Kind, wakes: impl Fn(&Object) -> Wakes + Send + Sync + 'static) -> Self {
-        Self { kind, labels: None, name: None, wakes: Arc::new(wakes), group: None, slim: None, managed_fields: false }
+        Self {
+            kind,
+            labels: None,
+            name: None,
+            wakes: Arc::new(wakes),
+            group: None,
+            slim: None,
+            managed_fields: false,
+        }
     }
 
     /// Watches the kind of the subjects: each wakes itself.
@@ -53,7 +61,9 @@ impl Watch {
 
     /// Watches children that carry our marks: each wakes the owner it names.
     pub fn children(kind: Kind) -> Self {
-        Self::new(kind, |object| crate::intent::owner_key(object).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key])))
+        Self::new(kind, |object| {
+            crate::intent::owner_key(object).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key]))
+        })
     }
 
     /// Only objects with these labels.
@@ -279,6 +289,16 @@ impl Store {
         self.read().by_wake.keys().cloned().collect()
     }
 
+    /// Whether this object, if it were here, would wake a key.
+    pub(crate) fn would_wake(&self, object: &Object, key: &Key) -> bool {
+        matches!((self.watch.wakes)(object), Wakes::Keys(keys) if keys.contains(key))
+    }
+
+    /// The group that this object would belong to.
+    pub(crate) fn group_of(&self, object: &Object) -> Option<String> {
+        self.watch.group.as_ref().and_then(|group| group(object))
+    }
+
     /// Whether any object wakes this key.
     pub fn wakes(&self, key: &Key) -> bool {
         self.read().by_wake.contains_key(key)
@@ -289,7 +309,8 @@ impl Store {
         let inner = self.read();
         match written {
             Progress::Revision(wanted) => {
-                inner.progress >= *wanted || inner.objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
+                inner.progress >= *wanted
+                    || inner.objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
             }
             Progress::Deleted(uid) => inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.deleting),
         }
@@ -396,8 +417,10 @@ mod tests {
     const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 
     fn object(name: &str, version: u64, owner: &str, group: &str) -> Object {
-        Object(json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
-            "annotations": {crate::intent::OWNER: owner}}, "group": group}))
+        Object(
+            json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
+            "annotations": {crate::intent::OWNER: owner}}, "group": group}),
+        )
     }
 
     fn store() -> Store {

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,10 +18,12 @@ use crate::store::Stores;
 /// Live facts of one pass; they are newer than the caches.
 #[derive(Default)]
 pub(crate) struct Fresh {
+    /// Something is to be destroyed: what is looked at by name, and what belongs to the key, is read live.
+    pub live: bool,
     /// Objects by name; none when it was seen that there is none.
     pub objects: HashMap<ObjectRef, (Option<Object>, Timestamp)>,
     /// Lists.
-    pub lists: HashMap<Listing, (Vec<Object>, Timestamp)>,
+    pub lists: HashMap<Listing, (Arc<[Object]>, Timestamp)>,
 }
 
 /// Something `observe` would have liked to know.
@@ -42,8 +45,8 @@ pub struct View<'a> {
     pub(crate) key: &'a Key,
     /// When this pass looks. For the age of answers; decisions get their own.
     pub(crate) now: Timestamp,
-    /// The caches have fallen behind our own writes: everything is read live.
-    pub(crate) live: bool,
+    /// Own writes that the caches have not reached: what is of these kinds is read live.
+    pub(crate) lagging: &'a [ObjectRef],
     pub(crate) wants: RefCell<Vec<Want>>,
     pub(crate) asked: RefCell<Vec<Question>>,
 }
@@ -59,7 +62,7 @@ impl View<'_> {
         if let Some((object, read_at)) = self.fresh.objects.get(target) {
             return Seen::Known { value: object.clone(), read_at: *read_at };
         }
-        if self.live {
+        if self.fresh.live || self.lags(&target.kind) {
             return self.want(Want::Object(target.clone()));
         }
         self.cached(target)
@@ -80,26 +83,33 @@ impl View<'_> {
     /// The objects of a kind that wake this pass's key: its children, and whatever else names it.
     pub fn mine(&self, kind: &Kind) -> Seen<Vec<Object>> {
         let Some(store) = self.stores.get(kind) else { return Seen::Unknown(Why::NotSynced) };
-        self.refreshed(kind, store.waking(self.key))
+        let live = self.fresh.live || self.lags(kind);
+        self.refreshed(kind, store.waking(self.key), live, |object| store.would_wake(object, self.key))
     }
 
     /// The objects of a group of a watched kind.
     pub fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Object>> {
         let Some(store) = self.stores.get(kind) else { return Seen::Unknown(Why::NotSynced) };
-        self.refreshed(kind, store.group(group))
+        self.refreshed(kind, store.group(group), self.lags(kind), |object| {
+            store.group_of(object).as_deref() == Some(group)
+        })
     }
 
     /// All objects that the watch of a kind holds.
     pub fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
         let Some(store) = self.stores.get(kind) else { return Seen::Unknown(Why::NotSynced) };
-        self.refreshed(kind, store.list())
+        self.refreshed(kind, store.list(), self.lags(kind), |_| true)
     }
 
-    /// All objects of a kind in a namespace, read now: for large kinds that are not worth a watch.
-    pub fn list_live(&self, kind: &Kind, namespace: &str) -> Seen<Vec<Object>> {
+    /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for large kinds that are not worth a
+    /// watch. Keys that look at the same list share it.
+    pub fn list_live(&self, kind: &Kind, namespace: &str, max_age: Duration) -> Seen<Vec<Object>> {
         let listing = Listing { kind: kind.clone(), namespace: namespace.to_owned() };
-        match self.fresh.lists.get(&listing) {
-            Some((objects, read_at)) => Seen::Known { value: objects.clone(), read_at: *read_at },
+        if let Some((objects, read_at)) = self.fresh.lists.get(&listing) {
+            return Seen::Known { value: objects.to_vec(), read_at: *read_at };
+        }
+        match self.outside.list(&listing, max_age, self.now) {
+            Some((objects, read_at)) => Seen::Known { value: objects.to_vec(), read_at },
             None => self.want(Want::List(listing)),
         }
     }
@@ -121,21 +131,43 @@ impl View<'_> {
         }
     }
 
-    /// Live facts win over the cache's, object by object.
-    fn refreshed(&self, kind: &Kind, seen: Seen<Vec<Object>>) -> Seen<Vec<Object>> {
-        seen.map(|objects| {
-            objects
+    fn lags(&self, kind: &Kind) -> bool {
+        self.lagging.iter().any(|target| target.kind == *kind)
+    }
+
+    /// Live facts win over the cache's, object by object, and what the cache has not seen yet belongs here too.
+    fn refreshed(
+        &self,
+        kind: &Kind,
+        seen: Seen<Vec<Object>>,
+        live: bool,
+        belongs: impl Fn(&Object) -> bool,
+    ) -> Seen<Vec<Object>> {
+        seen.map(|cached| {
+            let news: Vec<Object> = self
+                .fresh
+                .objects
+                .iter()
+                .filter(|(target, _)| {
+                    target.kind == *kind && cached.iter().all(|object| object.key() != target.key)
+                })
+                .filter_map(|(_, (object, _))| object.clone().filter(&belongs))
+                .collect();
+            let mut objects: Vec<Object> = cached
                 .into_iter()
                 .filter_map(|object| match self.fresh.objects.get(&kind.key(&object.key())) {
                     Some((fresh, _)) => fresh.clone(),
                     None => {
-                        if self.live {
+                        if live {
                             self.want::<()>(Want::Object(kind.key(&object.key())));
                         }
                         Some(object)
                     }
                 })
-                .collect()
+                .chain(news)
+                .collect();
+            objects.sort_by_cached_key(Object::key);
+            objects
         })
     }
 

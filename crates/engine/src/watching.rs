@@ -71,9 +71,9 @@ fn take(store: &Store, event: Event<DynamicObject>, now: Timestamp) -> Woken {
             to_object(&store.watch().kind, object).map(|object| store.upsert(object, now)).unwrap_or_default()
         }
         Event::InitDone => store.relist_ends(now),
-        Event::Delete(object) => {
-            to_object(&store.watch().kind, object).map(|object| store.remove(&object, now)).unwrap_or_default()
-        }
+        Event::Delete(object) => to_object(&store.watch().kind, object)
+            .map(|object| store.remove(&object, now))
+            .unwrap_or_default(),
     }
 }
 
@@ -86,7 +86,10 @@ fn to_object(kind: &Kind, object: DynamicObject) -> Option<Object> {
 }
 
 pub(crate) fn resource(kind: &Kind) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind), &kind.plural)
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind),
+        &kind.plural,
+    )
 }
 
 fn is_not_served(error: &watcher::Error) -> bool {

@@ -36,10 +36,12 @@ impl Part<'_> {
 
 /// Ours by its mark, or because the status recorded its uid when the mark was still there.
 fn is_ours(live: &Object, subject: &Subject) -> bool {
-    let recorded = subject.object.as_ref().and_then(|object| object.at("/status/objects")).and_then(Value::as_array);
+    let recorded =
+        subject.object.as_ref().and_then(|object| object.at("/status/objects")).and_then(Value::as_array);
     live.annotation(OWNER) == Some(&subject.key.to_string())
         || recorded.into_iter().flatten().any(|object| {
-            object.get("uid").is_some_and(|uid| uid == live.uid()) && object.get("state").is_none_or(|s| s != "Foreign")
+            object.get("uid").is_some_and(|uid| uid == live.uid())
+                && object.get("state").is_none_or(|s| s != "Foreign")
         })
 }
 
@@ -73,7 +75,11 @@ fn install(subject: &Subject, parts: &[Part<'_>]) -> Plan {
             return None;
         }
         Some(Step::Replace {
-            child: Child { target: part.target.clone(), intent: part.item.object.clone(), expect: Expect::seen(known) },
+            child: Child {
+                target: part.target.clone(),
+                intent: part.item.object.clone(),
+                expect: Expect::seen(known),
+            },
             tolerate: part.item.tolerate.iter().map(ToString::to_string).collect(),
         })
     };
@@ -82,7 +88,8 @@ fn install(subject: &Subject, parts: &[Part<'_>]) -> Plan {
     let plan = Plan::none()
         .stage(first.into_iter().filter_map(step).collect())
         .stage(rest.into_iter().filter_map(step).collect());
-    let missing: Vec<_> = parts.iter().filter(|part| part.ours(subject).is_none_or(Object::deleting)).collect();
+    let missing: Vec<_> =
+        parts.iter().filter(|part| part.ours(subject).is_none_or(Object::deleting)).collect();
     // A namespace that was there before is used as it is.
     let in_the_way: Vec<String> = missing
         .iter()
@@ -118,7 +125,10 @@ fn remove(subject: &Subject, world: &World, parts: &[Part<'_>]) -> Plan {
         _ => vec!["something that cannot be read yet".to_owned()],
     };
     if !needed.is_empty() {
-        let message = format!("the driver goes when nothing needs it any more; it is still needed by {}", list(&needed));
+        let message = format!(
+            "the driver goes when nothing needs it any more; it is still needed by {}",
+            list(&needed)
+        );
         let ready = Condition::new("Ready", State::False, "Removing", message);
         return Plan::none().wake_after(HELD).status(status(subject, parts, ready).soon());
     }
@@ -138,7 +148,11 @@ fn remove(subject: &Subject, world: &World, parts: &[Part<'_>]) -> Plan {
     let steps = left
         .iter()
         .filter(|part| rank(part) == next)
-        .filter_map(|part| part.ours(subject).filter(|live| !live.deleting()).map(|live| Step::delete(part.target.clone(), live)))
+        .filter_map(|part| {
+            part.ours(subject)
+                .filter(|live| !live.deleting())
+                .map(|live| Step::delete(part.target.clone(), live))
+        })
         .collect();
     let names: Vec<String> = left.iter().map(|part| part.target.to_string()).collect();
     let message = format!("the driver is being removed; still there: {}", list(&names));
@@ -180,7 +194,8 @@ fn state(part: &Part<'_>, subject: &Subject) -> (ObjectState, Option<String>) {
 /// Whether the node plugin runs where it should.
 fn nodes(parts: &[Part<'_>]) -> Condition {
     let make = |state, reason: &str, message: String| Condition::new("NodesReady", state, reason, message);
-    let daemon_set = parts.iter().find(|part| part.target.kind == DAEMON_SET).and_then(|part| part.live.present());
+    let daemon_set =
+        parts.iter().find(|part| part.target.kind == DAEMON_SET).and_then(|part| part.live.present());
     let Some(daemon_set) = daemon_set else {
         return make(State::Unknown, "NotInstalled", "the node plugin is not there yet".into());
     };
@@ -188,8 +203,17 @@ fn nodes(parts: &[Part<'_>]) -> Condition {
     let ready = number(daemon_set, "/status/numberReady");
     match (wanted, ready) {
         (0, _) => make(State::Unknown, "NoNodes", "no node matches the node plugin's selector".into()),
-        (wanted, ready) if ready >= wanted => make(State::True, "Running", format!("the node plugin runs on all {wanted} nodes")),
-        _ => make(State::False, "NotRunning", format!("the node plugin is ready on {ready} of {wanted} nodes; see DaemonSet {}", daemon_set.key())),
+        (wanted, ready) if ready >= wanted => {
+            make(State::True, "Running", format!("the node plugin runs on all {wanted} nodes"))
+        }
+        _ => make(
+            State::False,
+            "NotRunning",
+            format!(
+                "the node plugin is ready on {ready} of {wanted} nodes; see DaemonSet {}",
+                daemon_set.key()
+            ),
+        ),
     }
 }
 

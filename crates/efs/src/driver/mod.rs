@@ -7,6 +7,8 @@ mod decide;
 mod tests;
 mod world;
 
+use std::time::Duration;
+
 use aquifer_api::driver;
 use aquifer_engine::{ChildKind, Controller, Key, Kind, Plan, Shape, Subject, View, Wakes, Watch};
 use async_trait::async_trait;
@@ -96,6 +98,10 @@ impl Controller for Driver {
         if status.get("Ready").is_some_and(|ready| ready.message == fault.message) {
             status.fields.insert("message".into(), fault.message.clone().into());
         }
+    }
+
+    fn longest_backoff(&self) -> Option<Duration> {
+        Some(Duration::from_secs(10)) // one object that cannot be written must not delay the repair of the others
     }
 
     fn bootstrap(&self) -> Vec<Value> {

@@ -1,0 +1,366 @@
+//! The driver's decisions against an API server in memory: from every state, with a crash at every write, to rest.
+
+use std::sync::Arc;
+
+use aquifer_api::driver;
+use aquifer_engine::cluster::ApiError;
+use aquifer_engine::intent::OWNER;
+use aquifer_engine::model::{Model, Sim, walk};
+use aquifer_engine::{Object, ObjectRef};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::kinds::{self, SHARED_VOLUME, VOLUME};
+use crate::statics;
+
+/// A cluster in which SharedVolumes are defined and the driver is wanted.
+fn start() -> Sim<Driver> {
+    start_with(Driver::default())
+}
+
+fn start_with(driver: Driver) -> Sim<Driver> {
+    let model = Model::default();
+    model.serve(&SECURITY_CONTEXT_CONSTRAINTS, false);
+    model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+    for body in driver.bootstrap() {
+        model.put(&COMPONENT, body);
+    }
+    Sim::new(driver, Arc::new(model))
+}
+
+fn component() -> ObjectRef {
+    COMPONENT.key(&key())
+}
+
+/// Every object that the driver consists of on plain Kubernetes.
+fn targets() -> Vec<ObjectRef> {
+    statics::objects(&DriverConfig::default()).iter().filter_map(|item| kinds::of(&item.object)).collect()
+}
+
+fn target(kind: &Kind) -> ObjectRef {
+    targets().into_iter().find(|target| target.kind == *kind).unwrap()
+}
+
+fn present(sim: &Sim<Driver>) -> Vec<String> {
+    targets()
+        .iter()
+        .filter(|target| sim.model.object(target).is_some())
+        .map(|target| target.kind.to_string())
+        .collect()
+}
+
+/// `Ready` as status, reason and message.
+fn ready(sim: &Sim<Driver>) -> (String, String, String) {
+    let object = sim.model.object(&component()).unwrap();
+    let ready = object.condition("Ready").cloned().unwrap_or_default();
+    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"), text("message"))
+}
+
+fn reason(sim: &Sim<Driver>) -> String {
+    ready(sim).1
+}
+
+fn mark_removed(sim: &Sim<Driver>) {
+    sim.model.edit(&component(), |doc| doc["spec"]["desired"] = json!("Removed"));
+}
+
+fn shared_volume(sim: &Sim<Driver>) -> ObjectRef {
+    sim.model.put(&SHARED_VOLUME, json!({"metadata": {"name": "data", "namespace": "team"}}));
+    SHARED_VOLUME.at("team", "data")
+}
+
+async fn settled(sim: &Sim<Driver>) -> usize {
+    let settled = sim.settle().await;
+    assert!(settled.faults.is_empty(), "{:?}", settled.faults);
+    settled.writes
+}
+
+async fn installed() -> Sim<Driver> {
+    let sim = start();
+    settled(&sim).await;
+    assert_eq!(ready(&sim).0, "True", "{:?}", ready(&sim));
+    sim
+}
+
+/// Another object of the same name, without our mark.
+fn stranger(sim: &Sim<Driver>, kind: &Kind) -> Object {
+    let target = target(kind);
+    sim.model.put(
+        kind,
+        json!({"metadata": {"name": target.key.name, "namespace": target.key.namespace}, "theirs": true}),
+    )
+}
+
+#[tokio::test]
+async fn everything_is_made_once_and_then_there_is_rest() {
+    let sim = installed().await;
+    assert_eq!(present(&sim).len(), targets().len());
+    assert_eq!(reason(&sim), "Installed");
+    let listed = sim.model.object(&component()).unwrap();
+    let states: Vec<_> = listed
+        .at("/status/objects")
+        .unwrap()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["state"].clone())
+        .collect();
+    assert_eq!(states, vec![json!("Current"); targets().len()]);
+    assert_eq!(settled(&sim).await, 0, "converged is zero writes");
+    assert!(sim.model.created().values().all(|n| *n == 1), "{:?}", sim.model.created());
+}
+
+#[tokio::test]
+async fn whatever_drifts_is_put_back_in_place() {
+    for target in targets() {
+        let sim = installed().await;
+        let before = sim.model.object(&target).unwrap();
+        let edits: [fn(&mut Value); 3] = [
+            |doc| doc["metadata"]["labels"] = json!({}),
+            |doc| doc["metadata"]["annotations"] = json!({}),
+            |doc| {
+                doc["metadata"] = json!({"name": doc["metadata"]["name"], "namespace": doc["metadata"]["namespace"],
+                "uid": doc["metadata"]["uid"], "generation": 1})
+            },
+        ];
+        for edit in edits {
+            sim.model.edit(&target, edit);
+            settled(&sim).await;
+            let after = sim.model.object(&target).unwrap();
+            assert_eq!(after.uid(), before.uid(), "{target}");
+            assert_eq!(after.at("/metadata/labels"), before.at("/metadata/labels"), "{target}");
+            assert_eq!(after.at("/metadata/annotations"), before.at("/metadata/annotations"), "{target}");
+        }
+        sim.model.delete(&target);
+        settled(&sim).await;
+        assert!(sim.model.object(&target).is_some(), "{target}");
+        assert_eq!(reason(&sim), "Installed");
+        assert_eq!(settled(&sim).await, 0, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_of_install_drift_and_removal_changes_nothing_about_the_end() {
+    let script = async |sim: &Sim<Driver>| {
+        sim.settle().await;
+        sim.model.delete(&target(&STORAGE_CLASS));
+        sim.model.edit(&target(&DAEMON_SET), |doc| {
+            doc["spec"]["template"]["spec"]["containers"][0]["image"] = json!("x")
+        });
+        sim.settle().await;
+        let shared = shared_volume(sim);
+        mark_removed(sim);
+        sim.settle().await;
+        sim.model.delete(&shared);
+        sim.settle().await;
+    };
+    let report = walk(start, script, |sim| json!({"present": present(sim), "ready": ready(sim).1})).await;
+    println!("{} write points, {} runs", report.points, report.runs);
+    assert!(report.points > 15, "{}", report.points);
+    assert!(report.divergent.is_empty(), "{:#?}", report.divergent);
+
+    let sim = start();
+    script(&sim).await;
+    assert_eq!((present(&sim), reason(&sim)), (vec![], "Removed".to_owned()));
+}
+
+#[tokio::test]
+async fn the_marker_stops_repair_and_the_driver_goes_only_when_nothing_needs_it() {
+    let sim = installed().await;
+    let shared = shared_volume(&sim);
+    let volume = VOLUME.at("", "by-hand");
+    sim.model.put(
+        &VOLUME,
+        json!({"metadata": {"name": "by-hand"}, "spec": {"csi": {"driver": driver::DRIVER_NAME}}}),
+    );
+    sim.model
+        .put(&VOLUME, json!({"metadata": {"name": "other"}, "spec": {"csi": {"driver": "ebs.csi.aws.com"}}}));
+    mark_removed(&sim);
+    sim.model.delete(&target(&STORAGE_CLASS));
+    settled(&sim).await;
+    let (status, reason, message) = ready(&sim);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Removing"));
+    assert!(message.contains("SharedVolume team/data, PersistentVolume by-hand"), "{message}");
+    assert!(!message.contains("other"), "{message}");
+    assert_eq!(present(&sim).len(), targets().len() - 1, "nothing is repaired, nothing is taken away");
+
+    sim.model.delete(&shared);
+    settled(&sim).await;
+    assert_eq!(present(&sim).len(), targets().len() - 1, "a volume needs it still");
+    sim.model.delete(&volume);
+    settled(&sim).await;
+    assert_eq!(present(&sim), Vec::<String>::new());
+    assert_eq!(ready(&sim).1, "Removed");
+    let order: Vec<String> = sim.model.log().into_iter().filter(|line| line.starts_with("delete")).collect();
+    let at = |kind: &str| order.iter().position(|line| line.contains(&format!(" {kind} "))).unwrap();
+    assert!(at("CSIDriver") < at("DaemonSet") && at("DaemonSet") < at("ServiceAccount"), "{order:?}");
+    assert_eq!(at("Namespace"), order.len() - 1, "{order:?}");
+
+    // Taking the marker back brings everything back.
+    sim.model.edit(&component(), |doc| doc["spec"] = json!({}));
+    settled(&sim).await;
+    assert_eq!(ready(&sim).1, "Installed");
+}
+
+#[tokio::test]
+async fn without_the_definition_of_shared_volumes_there_is_no_driver() {
+    let sim = installed().await;
+    let definition = CRD.at("", SHARED_VOLUME_CRD);
+    sim.model.edit(&definition, |doc| doc["metadata"]["finalizers"] = json!(["cleanup"]));
+    let shared = shared_volume(&sim);
+    sim.model.delete(&definition);
+    settled(&sim).await;
+    assert!(ready(&sim).2.contains("SharedVolume team/data"), "{:?}", ready(&sim));
+    sim.model.delete(&shared);
+    settled(&sim).await;
+    assert_eq!((present(&sim), reason(&sim)), (vec![], "Removed".to_owned()));
+    sim.model.unfinalize(&definition, "cleanup");
+    assert_eq!(settled(&sim).await, 0);
+    sim.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+    settled(&sim).await;
+    assert_eq!(reason(&sim), "Installed");
+}
+
+#[tokio::test]
+async fn what_is_not_ours_is_left_alone_and_reported() {
+    let sim = start();
+    let theirs = stranger(&sim, &STORAGE_CLASS);
+    settled(&sim).await;
+    let (status, reason, message) = ready(&sim);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Conflict"));
+    assert!(message.contains("StorageClass efs-sc"), "{message}");
+    assert_eq!(sim.model.object(&target(&STORAGE_CLASS)).unwrap(), theirs);
+    assert_eq!(present(&sim).len(), targets().len(), "the others are made");
+    mark_removed(&sim);
+    settled(&sim).await;
+    assert_eq!(present(&sim), ["StorageClass"]);
+}
+
+#[tokio::test]
+async fn a_foreign_csidriver_makes_the_whole_driver_external_until_it_goes() {
+    let sim = start();
+    stranger(&sim, &CSI_DRIVER);
+    settled(&sim).await;
+    assert_eq!((reason(&sim), present(&sim)), ("External".to_owned(), vec!["CSIDriver".to_owned()]));
+    sim.model.delete(&target(&CSI_DRIVER));
+    settled(&sim).await;
+    assert_eq!(reason(&sim), "Installed");
+}
+
+#[tokio::test]
+async fn a_namespace_that_was_there_is_used_and_stays() {
+    let sim = start();
+    let theirs = stranger(&sim, &NAMESPACE);
+    settled(&sim).await;
+    assert_eq!(reason(&sim), "Installed");
+    mark_removed(&sim);
+    settled(&sim).await;
+    assert_eq!((reason(&sim), present(&sim)), ("Removed".to_owned(), vec!["Namespace".to_owned()]));
+    assert_eq!(sim.model.object(&target(&NAMESPACE)).unwrap(), theirs);
+}
+
+#[tokio::test]
+async fn a_driver_of_somebody_elses_gets_nothing() {
+    let sim = start_with(Driver { management: Management::External, ..Driver::default() });
+    settled(&sim).await;
+    assert_eq!((reason(&sim), present(&sim)), ("External".to_owned(), vec![]));
+    assert_eq!(settled(&sim).await, 0);
+}
+
+#[tokio::test]
+async fn one_object_that_is_refused_keeps_no_other_away() {
+    let sim = start();
+    let refused = target(&CLUSTER_ROLE);
+    sim.model.refuse(&refused, ApiError::Forbidden("no".into()));
+    sim.settle().await;
+    let (status, reason, message) = ready(&sim);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "AccessDenied"));
+    assert!(message.contains(&refused.to_string()), "{message}");
+    assert_eq!(present(&sim).len(), targets().len() - 1);
+    sim.model.admit(&refused);
+    settled(&sim).await;
+    assert_eq!(ready(&sim).1, "Installed");
+}
+
+#[tokio::test]
+async fn constraints_are_made_where_their_api_is_and_forgotten_where_it_goes() {
+    let sim = installed().await;
+    let constraints = SECURITY_CONTEXT_CONSTRAINTS.at("", driver::SECURITY_CONTEXT_CONSTRAINTS);
+    sim.model.serve(&SECURITY_CONTEXT_CONSTRAINTS, true);
+    settled(&sim).await;
+    assert!(sim.model.object(&constraints).is_some());
+    sim.model.serve(&SECURITY_CONTEXT_CONSTRAINTS, false);
+    settled(&sim).await;
+    assert_eq!(reason(&sim), "Installed");
+}
+
+/// What a pass may find in the place of an object.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    Nothing,
+    Ours,
+    Drifted,
+    Foreign,
+    Going,
+}
+
+fn found() -> impl Strategy<Value = Found> {
+    prop_oneof![
+        Just(Found::Nothing),
+        Just(Found::Ours),
+        Just(Found::Drifted),
+        Just(Found::Foreign),
+        Just(Found::Going)
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// From every state: it comes to rest; at rest the decision stays the same until its wake-up and nothing is written;
+    /// what is not ours is never touched.
+    #[test]
+    fn from_every_state_there_is_rest(states in prop::collection::vec(found(), 7), removed: bool, needed: bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let sim = installed().await;
+            for (target, state) in targets().into_iter().zip(&states) {
+                match state {
+                    Found::Ours => {}
+                    Found::Nothing => sim.model.delete(&target),
+                    Found::Drifted => sim.model.edit(&target, |doc| doc["metadata"]["labels"] = json!({"theirs": "x"})),
+                    Found::Foreign => {
+                        sim.model.delete(&target);
+                        stranger(&sim, &target.kind);
+                    }
+                    Found::Going => {
+                        sim.model.edit(&target, |doc| doc["metadata"]["finalizers"] = json!(["example.com/theirs"]));
+                        sim.model.delete(&target);
+                    }
+                }
+            }
+            if needed {
+                shared_volume(&sim);
+            }
+            if removed {
+                mark_removed(&sim);
+            }
+            settled(&sim).await;
+            let plan = sim.plan(&key()).await.unwrap();
+            if plan.wake_after.is_none() {
+                sim.advance(3600);
+            }
+            assert_eq!(sim.plan(&key()).await.unwrap(), plan, "the plan is constant");
+            assert_eq!(settled(&sim).await, 0, "at rest");
+            for (target, state) in targets().into_iter().zip(&states) {
+                if let Found::Foreign = state {
+                    let live = sim.model.object(&target).unwrap();
+                    assert_eq!(live.at("/theirs"), Some(&json!(true)), "{target}");
+                    assert_eq!(live.annotation(OWNER), None, "{target}");
+                }
+            }
+        });
+    }
+}

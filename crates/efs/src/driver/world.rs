@@ -1,5 +1,7 @@
 //! What is looked at for the driver. Looks, does not judge.
 
+use std::time::Duration;
+
 use aquifer_api::component::{Component, Desired};
 use aquifer_api::driver;
 use aquifer_engine::{Object, Seen, Subject, View, Why};
@@ -9,6 +11,9 @@ use serde_json::Value;
 use super::{Driver, SHARED_VOLUME_CRD};
 use crate::kinds::{self, CRD, NODE, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
 use crate::statics::{self, DriverConfig};
+
+/// What needed the driver this long ago is not asked again.
+const LIST_AGE: Duration = Duration::from_secs(1);
 
 /// The world of the driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,14 +55,14 @@ pub(super) fn unwanted(subject: &Subject, crd: &Seen<Option<Object>>) -> bool {
 
 /// SharedVolumes, and volumes that somebody made for this driver by hand.
 fn needed_by(view: &View<'_>, crd: &Seen<Option<Object>>) -> Seen<Vec<String>> {
-    let volumes = view.list_live(&VOLUME, "").map(|volumes| {
+    let volumes = view.list_live(&VOLUME, "", LIST_AGE).map(|volumes| {
         let ours = volumes.iter().filter(|volume| volume.text("/spec/csi/driver") == driver::DRIVER_NAME);
         ours.map(|volume| format!("PersistentVolume {}", volume.name())).collect::<Vec<_>>()
     });
     if crd.absent() {
         return volumes;
     }
-    match (view.list_live(&SHARED_VOLUME, ""), volumes) {
+    match (view.list_live(&SHARED_VOLUME, "", LIST_AGE), volumes) {
         (Seen::Known { value: shared, read_at }, Seen::Known { value: volumes, .. }) => {
             let shared = shared.iter().map(|shared| format!("SharedVolume {}", shared.key()));
             Seen::Known { value: shared.chain(volumes).collect(), read_at }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use aquifer_engine::{Expect, Object, Plan, Seen, Step, Subject, Why};
 use jiff::Timestamp;
 
-use super::pair::{Belongs, Data, belongs, claim_intent, claim_name, is_pair, volume_intent, volume_name, was_bound};
+use super::pair::{
+    Belongs, Data, OVERDUE, belongs, claim_intent, claim_name, is_pair, lingers, volume_intent, volume_name,
+    was_bound,
+};
 use super::say::{self, Blocked};
 use super::world::World;
 use crate::kinds::{CLAIM, VOLUME};
@@ -13,7 +16,7 @@ use crate::kinds::{CLAIM, VOLUME};
 /// How often pods that hold a claim are looked at: their names in the message should be true.
 const BLOCKED: Duration = Duration::from_secs(10);
 /// An object in the way is not watched; this is how soon its absence is noticed.
-const IN_THE_WAY: Duration = Duration::from_secs(30);
+const IN_THE_WAY: Duration = Duration::from_secs(10);
 /// Time for a deleted pair to vanish before anybody is told that it does not.
 const VANISHING: Duration = Duration::from_secs(3);
 
@@ -26,7 +29,7 @@ struct Found<'a> {
     claim_ours: bool,
 }
 
-pub(super) fn decide(subject: &Subject, world: &World, _now: Timestamp) -> Plan {
+pub(super) fn decide(subject: &Subject, world: &World, now: Timestamp) -> Plan {
     let Some(found) = sort(subject, world) else {
         return undecided(subject, world);
     };
@@ -34,7 +37,7 @@ pub(super) fn decide(subject: &Subject, world: &World, _now: Timestamp) -> Plan 
         return orphans(&found);
     };
     if shared.deleting() {
-        return goodbye(subject, world, &found);
+        return goodbye(subject, world, &found, now);
     }
     let Some(data) = Data::wanted(shared) else {
         return Plan::none().status(say::invalid(world));
@@ -47,14 +50,15 @@ pub(super) fn decide(subject: &Subject, world: &World, _now: Timestamp) -> Plan 
     }
     if let Some((volume, claim)) = beginnings(subject, &found, &data) {
         if world.namespace_ends {
-            return Plan::none().status(say::namespace_ends(world));
+            // A new namespace of the same name would not wake us.
+            return Plan::none().wake_after(IN_THE_WAY).status(say::namespace_ends(world));
         }
         let [volume_step, claim_step] = make(subject, &data, volume, claim);
         // The claim comes after the volume is surely ours: a claim that names somebody else's volume could get its data.
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(say::provisioning(world, volume, claim));
     }
-    tear_down(world, &found)
+    tear_down(world, &found, now)
 }
 
 /// Splits what is seen into ours and foreign. None when something is not known.
@@ -100,7 +104,9 @@ fn found_of<'a>(found: &Found<'a>) -> (Option<&'a Object>, Option<&'a Object>) {
 fn undecided(subject: &Subject, world: &World) -> Plan {
     let why = world.claim.why().or(world.volumes.why());
     match (why, &subject.object) {
-        (Some(Why::NotServed | Why::Unreachable(_)), Some(_)) => Plan::none().status(say::unknown(world, why)),
+        (Some(Why::NotServed | Why::Unreachable(_)), Some(_)) => {
+            Plan::none().status(say::unknown(world, why))
+        }
         _ => Plan::none(),
     }
 }
@@ -111,7 +117,7 @@ fn orphans(found: &Found<'_>) -> Plan {
 }
 
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone do we let go of it.
-fn goodbye(subject: &Subject, world: &World, found: &Found<'_>) -> Plan {
+fn goodbye(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
     let remaining = found.claim.is_some() || !found.volumes.is_empty();
     if !remaining {
         return Plan::none().release();
@@ -121,7 +127,7 @@ fn goodbye(subject: &Subject, world: &World, found: &Found<'_>) -> Plan {
     if !held {
         return plan;
     }
-    let (status, wake) = match blocked(world, found) {
+    let (status, wake) = match blocked(world, found, now) {
         Some(blocked) => (say::deleting(world, &found_of(found), &blocked), BLOCKED),
         None => (say::deleting(world, &found_of(found), &Blocked::default()).soon(), VANISHING),
     };
@@ -139,7 +145,14 @@ fn pair<'a>(subject: &Subject, found: &Found<'a>, data: &Data) -> Option<(&'a Ob
 }
 
 /// The pair serves: marks and labels are repaired, leftovers go.
-fn keep(subject: &Subject, world: &World, found: &Found<'_>, volume: &Object, claim: &Object, data: &Data) -> Plan {
+fn keep(
+    subject: &Subject,
+    world: &World,
+    found: &Found<'_>,
+    volume: &Object,
+    claim: &Object,
+    data: &Data,
+) -> Plan {
     let leftovers = found.volumes.iter().filter(|other| other.uid() != volume.uid() && !other.deleting());
     let mut steps = Vec::from(make(subject, data, Some(volume), Some(claim)));
     steps.extend(leftovers.map(|other| Step::delete(VOLUME.at("", other.name()), other)));
@@ -194,9 +207,9 @@ fn make(subject: &Subject, data: &Data, volume: Option<&Object>, claim: Option<&
 
 /// What is there does not serve and cannot be changed: both go, at once, and both are made anew when they are gone.
 /// Reverting the change does not help any more, because a deletion cannot be taken back.
-fn tear_down(world: &World, found: &Found<'_>) -> Plan {
+fn tear_down(world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
     let plan = Plan::none().hold().stage(delete_all(found));
-    match blocked(world, found) {
+    match blocked(world, found, now) {
         Some(blocked) => plan.wake_after(BLOCKED).status(say::in_use(world, &found_of(found), &blocked)),
         None => plan.wake_after(VANISHING).status(say::replacing(world, &found_of(found)).soon()),
     }
@@ -206,17 +219,26 @@ fn delete_all(found: &Found<'_>) -> Vec<Step> {
     let claim = found.claim.filter(|claim| !claim.deleting());
     let claim = claim.map(|claim| Step::delete(CLAIM.at(claim.namespace(), claim.name()), claim));
     let volumes = found.volumes.iter().filter(|volume| !volume.deleting());
-    claim.into_iter().chain(volumes.map(|volume| Step::delete(VOLUME.at("", volume.name()), volume))).collect()
+    claim
+        .into_iter()
+        .chain(volumes.map(|volume| Step::delete(VOLUME.at("", volume.name()), volume)))
+        .collect()
 }
 
-/// What keeps the pair from vanishing, once it has had time to.
-fn blocked(world: &World, found: &Found<'_>) -> Option<Blocked> {
-    let pods = match world.pods.as_ref()? {
-        Seen::Known { value, .. } => value.clone(),
-        Seen::Unknown(_) => Vec::new(),
-    };
-    let finalizers = |object: Option<&Object>| -> Vec<String> {
-        object.map(|o| o.finalizers().iter().map(ToString::to_string).collect()).unwrap_or_default()
-    };
-    Some(Blocked { pods, claim_finalizers: finalizers(found.claim) })
+/// What keeps the pair from vanishing, once it has had time to. Pods are named soon; that nothing is known to hold it and it
+/// stays all the same is worth telling only when it cannot be mere slowness. A volume waits for its claim, so only one without is asked.
+fn blocked(world: &World, found: &Found<'_>, now: Timestamp) -> Option<Blocked> {
+    let finalizers =
+        |object: &Object| object.finalizers().iter().map(ToString::to_string).collect::<Vec<_>>();
+    if let Some(claim) = found.claim {
+        let pods = match world.pods.as_ref()? {
+            Seen::Known { value, .. } => value.clone(),
+            Seen::Unknown(_) => Vec::new(),
+        };
+        let told = !pods.is_empty() || lingers(claim, now, OVERDUE);
+        return told.then(|| Blocked { pods, claim_finalizers: finalizers(claim), ..Blocked::default() });
+    }
+    let volume = found.volumes.iter().find(|volume| lingers(volume, now, OVERDUE))?;
+    let volume = Some((volume.name().to_owned(), finalizers(volume)));
+    Some(Blocked { volume, ..Blocked::default() })
 }

@@ -11,7 +11,9 @@ mod tests;
 mod world;
 
 use aquifer_api::labels;
-use aquifer_engine::{ChildKind, Controller, Fault, Key, Kind, Object, Plan, Shape, State, Status, Subject, View, Wakes, Watch};
+use aquifer_engine::{
+    ChildKind, Controller, Fault, Key, Kind, Object, Plan, Shape, State, Status, Subject, View, Wakes, Watch,
+};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -76,7 +78,10 @@ impl Controller for Volumes {
 
     fn explain(&self, status: &mut Status, fault: &Fault) {
         status.failed(fault);
-        if status.get("Ready").is_some_and(|ready| ready.state == State::False && ready.message == fault.message) {
+        if status
+            .get("Ready")
+            .is_some_and(|ready| ready.state == State::False && ready.message == fault.message)
+        {
             status.fields.insert("phase".into(), "Failed".into());
             status.fields.insert("message".into(), fault.message.clone().into());
         }
@@ -113,5 +118,6 @@ fn only_readiness(component: &mut Value) {
         json!({"type": "Ready", "status": ready["status"], "reason": ready["reason"], "message": ready["message"]})
     });
     let metadata = json!({"name": component["metadata"]["name"], "uid": component["metadata"]["uid"]});
-    *component = json!({"metadata": metadata, "status": {"conditions": ready.into_iter().collect::<Vec<_>>()}});
+    *component =
+        json!({"metadata": metadata, "status": {"conditions": ready.into_iter().collect::<Vec<_>>()}});
 }

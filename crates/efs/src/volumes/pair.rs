@@ -4,6 +4,7 @@ use aquifer_api::{driver, labels};
 use aquifer_base::names;
 use aquifer_engine::intent::{OWNER, OWNER_UID};
 use aquifer_engine::{Key, Object};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// Counted against quotas, and of no other meaning: EFS has no size.
@@ -51,7 +52,10 @@ impl Data {
         let in_handle = parts.nth(1).map(str::to_owned).filter(|ap| !ap.is_empty());
         let option = || {
             let options = volume.at("/spec/mountOptions")?.as_array()?;
-            options.iter().filter_map(Value::as_str).find_map(|o| o.strip_prefix("accesspoint=").map(str::to_owned))
+            options
+                .iter()
+                .filter_map(Value::as_str)
+                .find_map(|o| o.strip_prefix("accesspoint=").map(str::to_owned))
         };
         Self { file_system, access_point: in_handle.or_else(option) }
     }
@@ -137,16 +141,29 @@ pub(super) fn belongs(object: &Object, key: &Key, uid: Option<&str>, proofs: &[&
     if (named || upstream) && !other_claim { Belongs::Predecessors } else { Belongs::Foreign }
 }
 
+/// Seconds after which something that was deleted is worth asking for the pods that hold it.
+pub(super) const LINGERING: i64 = 3;
+/// Seconds after which it is worth telling that it stays although nothing is known to hold it.
+pub(super) const OVERDUE: i64 = 20;
+
+/// Whether an object was deleted this many seconds ago and is still there.
+pub(super) fn lingers(object: &Object, now: Timestamp, seconds: i64) -> bool {
+    let since = object.text("/metadata/deletionTimestamp").parse::<Timestamp>();
+    since.is_ok_and(|since| now.duration_since(since).as_secs() >= seconds)
+}
+
 /// Whether the claim has been bound: then it can never be bound to another volume.
 pub(super) fn was_bound(claim: &Object) -> bool {
-    claim.annotation("pv.kubernetes.io/bind-completed").is_some() || ["Bound", "Lost"].contains(&claim.text("/status/phase"))
+    claim.annotation("pv.kubernetes.io/bind-completed").is_some()
+        || ["Bound", "Lost"].contains(&claim.text("/status/phase"))
 }
 
 /// Whether the two are for each other, alive, and hold the wanted data.
 pub(super) fn is_pair(key: &Key, volume: &Object, claim: &Object, data: &Data) -> bool {
     let bound_to = volume.text("/spec/claimRef/uid");
     let for_claim = volume.at("/spec/claimRef").is_none()
-        || (volume.text("/spec/claimRef/namespace") == key.namespace && volume.text("/spec/claimRef/name") == claim.name());
+        || (volume.text("/spec/claimRef/namespace") == key.namespace
+            && volume.text("/spec/claimRef/name") == claim.name());
     !volume.deleting()
         && !claim.deleting()
         && Data::held(volume) == *data

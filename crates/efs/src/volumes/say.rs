@@ -14,12 +14,15 @@ const NAMES: usize = 5;
 pub(super) struct Blocked {
     pub pods: Vec<String>,
     pub claim_finalizers: Vec<String>,
+    /// A volume without a claim that does not go: its name and finalizers.
+    pub volume: Option<(String, Vec<String>)>,
 }
 
 type Pair<'a> = (Option<&'a Object>, Option<&'a Object>);
 
 pub(super) fn ready(world: &World, volume: &Object, claim: &Object) -> Status {
-    let condition = Condition::new("Ready", State::True, "Bound", format!("pods can mount the claim {}", claim.name()));
+    let condition =
+        Condition::new("Ready", State::True, "Bound", format!("pods can mount the claim {}", claim.name()));
     status(world, "Ready", &(Some(volume), Some(claim)), condition, false)
 }
 
@@ -44,7 +47,8 @@ pub(super) fn in_use(world: &World, pair: &Pair<'_>, blocked: &Blocked) -> Statu
 
 pub(super) fn deleting(world: &World, pair: &Pair<'_>, blocked: &Blocked) -> Status {
     if blocked == &Blocked::default() {
-        let condition = Condition::new("Ready", State::False, "Deleting", "the volume and its claim are being deleted");
+        let condition =
+            Condition::new("Ready", State::False, "Deleting", "the volume and its claim are being deleted");
         return status(world, "Deleting", pair, condition, true);
     }
     let message = format!(
@@ -65,16 +69,29 @@ pub(super) fn conflict(world: &World, pair: &Pair<'_>, thing: &Object) -> Status
 
 pub(super) fn invalid(world: &World) -> Status {
     let message = "spec.fileSystemID is missing; set it to the ID of an EFS file system, for example fs-0123456789abcdef0";
-    status(world, "Failed", &(None, None), Condition::new("Ready", State::False, "Invalid", message).warning(), true)
+    status(
+        world,
+        "Failed",
+        &(None, None),
+        Condition::new("Ready", State::False, "Invalid", message).warning(),
+        true,
+    )
 }
 
 pub(super) fn namespace_ends(world: &World) -> Status {
     let message = "the namespace is being deleted: nothing is made in it any more";
-    status(world, "Pending", &(None, None), Condition::new("Ready", State::False, "Terminating", message), true)
+    status(
+        world,
+        "Pending",
+        &(None, None),
+        Condition::new("Ready", State::False, "Terminating", message),
+        true,
+    )
 }
 
 pub(super) fn unknown(world: &World, why: Option<&Why>) -> Status {
-    let message = format!("volumes or claims cannot be read: {}", why.map(ToString::to_string).unwrap_or_default());
+    let message =
+        format!("volumes or claims cannot be read: {}", why.map(ToString::to_string).unwrap_or_default());
     status(world, "Pending", &(None, None), Condition::new("Ready", State::Unknown, "Unknown", message), true)
 }
 
@@ -91,9 +108,10 @@ fn status(world: &World, phase: &str, (volume, claim): &Pair<'_>, ready: Conditi
     if !world.twins.is_empty() {
         let message = format!(
             "the same data is also meant by SharedVolume {} of this namespace; a pod that mounts both may hang, so use one of them",
-            list(&world.twins)
+            some(&world.twins)
         );
-        status = status.condition(Condition::new("Duplicate", State::True, "SameAccessPoint", message).warning());
+        status =
+            status.condition(Condition::new("Duplicate", State::True, "SameAccessPoint", message).warning());
     }
     status.condition(driver(world))
 }
@@ -106,7 +124,9 @@ fn driver(world: &World) -> Condition {
         Seen::Known { value: None, .. } => {
             return make(State::Unknown, "DriverUnknown", "the driver has not reported yet".into());
         }
-        Seen::Unknown(why) => return make(State::Unknown, "DriverUnknown", format!("the driver's status is {why}")),
+        Seen::Unknown(why) => {
+            return make(State::Unknown, "DriverUnknown", format!("the driver's status is {why}"));
+        }
     };
     let Some(ready) = component.condition("Ready") else {
         return make(State::Unknown, "DriverUnknown", "the driver has not reported yet".into());
@@ -123,9 +143,12 @@ fn holders(blocked: &Blocked) -> String {
     if !blocked.pods.is_empty() {
         return format!("pods that mount the claim: {}", list(&blocked.pods));
     }
-    match blocked.claim_finalizers.as_slice() {
-        [] => "something that does not say so (look at the finalizers of the volume)".into(),
-        finalizers => format!("the claim's finalizers: {}", list(finalizers)),
+    match (&blocked.volume, blocked.claim_finalizers.as_slice()) {
+        (Some((name, finalizers)), _) => {
+            format!("the finalizers of PersistentVolume {name}: {}", list(finalizers))
+        }
+        (None, []) => "something that does not say so".into(),
+        (None, finalizers) => format!("the claim's finalizers: {}", list(finalizers)),
     }
 }
 
@@ -133,4 +156,10 @@ fn list(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMES);
     let shown = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+/// Names without their number: where it grows with every newcomer, the message of each of them would change every time.
+fn some(names: &[String]) -> String {
+    let shown = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > NAMES { format!("{shown} and others") } else { shown }
 }

@@ -243,11 +243,10 @@ async fn what_somebody_else_owns_is_left_alone_and_named() {
 
 #[tokio::test]
 async fn a_pair_of_the_old_operator_is_taken_over_as_it_is() {
-    let upstream = json!({labels::OWNED: "true", labels::OWNER_NAMESPACE: "team", labels::OWNER_NAME: "data"});
-    let styles = [
-        (format!("{FS}::{AP}"), json!([])),
-        (FS.to_owned(), json!(["tls", format!("accesspoint={AP}")])),
-    ];
+    let upstream =
+        json!({labels::OWNED: "true", labels::OWNER_NAMESPACE: "team", labels::OWNER_NAME: "data"});
+    let styles =
+        [(format!("{FS}::{AP}"), json!([])), (FS.to_owned(), json!(["tls", format!("accesspoint={AP}")]))];
     for (handle, options) in styles {
         let sim = start();
         let old = sim.model.put(

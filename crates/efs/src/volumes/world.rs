@@ -1,15 +1,17 @@
 //! What is looked at for one SharedVolume. Looks, does not judge.
 
+use std::time::Duration;
+
 use aquifer_engine::{Object, Seen, Subject, View};
 use serde::{Deserialize, Serialize};
 
-use super::pair::{claim_name, volume_name};
+use super::pair::{LINGERING, claim_name, lingers, volume_name};
 use super::same_data;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
 use aquifer_api::driver;
 
-/// A claim that goes away usually does so at once; only one that does not is worth asking for the pods that hold it.
-pub(super) const LINGERING: i64 = 2;
+/// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
+const POD_AGE: Duration = Duration::from_secs(3);
 
 /// The world of one SharedVolume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,15 +36,18 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let sure = subject.object.as_ref().is_none_or(|shared| {
         shared.deleting() || !shared.text("/status/claimUID").is_empty() || reason(shared) == Some("Conflict")
     });
-    let claim = if sure { view.exact(&claim_at) } else { view.get(&claim_at) };
-    let pods = claim.present().filter(|claim| lingers(claim, view)).map(|claim| {
-        view.list_live(&POD, &subject.key.namespace).map(|pods| holders(&pods, claim.name()))
+    // One half without the other is looked at twice, too: their caches come from two watches.
+    let half = view.mine(&VOLUME).known().is_some_and(|volumes| !volumes.is_empty());
+    let claim = if sure || half { view.exact(&claim_at) } else { view.get(&claim_at) };
+    let pods = claim.present().filter(|claim| lingers(claim, view.now(), LINGERING)).map(|claim| {
+        view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, claim.name()))
     });
     World {
-        volumes: volumes(subject, view, sure, &claim),
+        volumes: volumes(subject, view, sure || claim.present().is_some(), &claim),
         pods,
+        // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
         namespace_ends: view
-            .get(&NAMESPACE.at("", &subject.key.namespace))
+            .exact(&NAMESPACE.at("", &subject.key.namespace))
             .known()
             .is_some_and(|namespace| namespace.as_ref().is_none_or(Object::deleting)),
         twins: twins(subject, view),
@@ -55,9 +60,15 @@ fn reason(shared: &Object) -> Option<&str> {
     shared.condition("Ready")?.get("reason")?.as_str()
 }
 
-fn volumes(subject: &Subject, view: &View<'_>, sure: bool, claim: &Seen<Option<Object>>) -> Seen<Vec<Object>> {
+fn volumes(
+    subject: &Subject,
+    view: &View<'_>,
+    sure: bool,
+    claim: &Seen<Option<Object>>,
+) -> Seen<Vec<Object>> {
     view.mine(&VOLUME).map(|mut found| {
-        let recorded = subject.object.as_ref().map(|shared| shared.text("/status/volumeRef/name")).unwrap_or_default();
+        let recorded =
+            subject.object.as_ref().map(|shared| shared.text("/status/volumeRef/name")).unwrap_or_default();
         let claimed = claim.present().map(|claim| claim.text("/spec/volumeName")).unwrap_or_default();
         let ours = volume_name(&subject.key);
         let mut names = vec![ours.as_str(), recorded, claimed];
@@ -80,14 +91,9 @@ fn twins(subject: &Subject, view: &View<'_>) -> Vec<String> {
     let Some(shared) = &subject.object else { return Vec::new() };
     let Some(group) = same_data(shared) else { return Vec::new() };
     let group = view.group(&SHARED_VOLUME, &group);
-    let twins = group.known().into_iter().flatten().filter(|twin| twin.uid() != shared.uid() && !twin.deleting());
+    let twins =
+        group.known().into_iter().flatten().filter(|twin| twin.uid() != shared.uid() && !twin.deleting());
     twins.map(|twin| twin.name().to_owned()).collect()
-}
-
-/// A time that Kubernetes wrote.
-fn lingers(claim: &Object, view: &View<'_>) -> bool {
-    let since = claim.text("/metadata/deletionTimestamp").parse::<jiff::Timestamp>();
-    since.is_ok_and(|since| view.now().duration_since(since).as_secs() >= LINGERING)
 }
 
 /// Pods that keep the claim from vanishing: those that were given to a node, also when they have ended.
@@ -99,7 +105,8 @@ fn holders(pods: &[Object], claim: &str) -> Vec<String> {
         })
     };
     let placed = |pod: &&Object| !pod.text("/spec/nodeName").is_empty();
-    let mut names: Vec<String> = pods.iter().filter(mounts).filter(placed).map(|pod| pod.name().to_owned()).collect();
+    let mut names: Vec<String> =
+        pods.iter().filter(mounts).filter(placed).map(|pod| pod.name().to_owned()).collect();
     names.sort_unstable();
     names
 }

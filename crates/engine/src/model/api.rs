@@ -141,7 +141,12 @@ impl Model {
         let names: Vec<(String, String)> = state
             .objects
             .iter()
-            .map(|(target, stored)| (stored.doc["metadata"]["uid"].as_str().unwrap_or_default().to_owned(), format!("uid of {target}")))
+            .map(|(target, stored)| {
+                (
+                    stored.doc["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                    format!("uid of {target}"),
+                )
+            })
             .collect();
         let mask = |doc: &Value| {
             let mut doc = doc.clone();
@@ -304,7 +309,8 @@ impl State {
             return Err(ApiError::Conflict("uid".into()));
         }
         let before = live.applied.insert(manager.to_owned(), intent.clone()).unwrap_or(Value::Null);
-        let others: Vec<&Value> = live.applied.iter().filter(|(m, _)| *m != manager).map(|(_, v)| v).collect();
+        let others: Vec<&Value> =
+            live.applied.iter().filter(|(m, _)| *m != manager).map(|(_, v)| v).collect();
         unapply(&mut live.doc, &before, &intent, &others);
         let finalizers = union(&live.doc["metadata"]["finalizers"], &intent["metadata"]["finalizers"]);
         merge(&mut live.doc, &intent);

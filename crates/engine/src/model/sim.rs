@@ -12,9 +12,9 @@ use super::api::Model;
 use super::fuse::Mode;
 use crate::controller::Controller;
 use crate::fault::Fault;
+use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object};
 use crate::outside::{Outside, Question};
-use crate::lease::Leadership;
 use crate::pass::{Around, Outcome, Pass};
 use crate::plan::Plan;
 use crate::store::{Store, Stores};
@@ -95,7 +95,9 @@ impl<C: Controller> Sim<C> {
             // A status that can wait is written when nothing else is left to do.
             status_due = writes == 0 && waits;
         }
-        settled.faults.push(Fault::bug(format!("not settled after {SWEEPS} sweeps; last writes: {:?}", self.tail())));
+        settled
+            .faults
+            .push(Fault::bug(format!("not settled after {SWEEPS} sweeps; last writes: {:?}", self.tail())));
         settled
     }
 
@@ -125,7 +127,7 @@ impl<C: Controller> Sim<C> {
             leadership: &leadership,
             around: &around,
             key,
-            live: false,
+            lagging: &[],
             failures: 3,
             status_due,
         })
@@ -151,7 +153,8 @@ impl<C: Controller> Sim<C> {
                 let objects = frozen.get(&kind).cloned().unwrap_or_else(|| self.model.objects(&kind));
                 store.relist_begins();
                 let named = |o: &Object| watch.name.as_ref().is_none_or(|name| name == o.name());
-                for object in objects.into_iter().filter(|o| named(o) && selected(o, watch.labels.as_deref())) {
+                for object in objects.into_iter().filter(|o| named(o) && selected(o, watch.labels.as_deref()))
+                {
                     store.upsert(object, self.now());
                 }
                 store.relist_ends(self.now());
@@ -176,7 +179,8 @@ impl<C: Controller> Around for Surroundings<'_, C> {
     }
 
     async fn ask(&self, question: Question, _: &Key) -> bool {
-        let answer: Result<Value, String> = self.sim.controller.look(&question).await.map_err(|fault| fault.message);
+        let answer: Result<Value, String> =
+            self.sim.controller.look(&question).await.map_err(|fault| fault.message);
         self.outside.put(question, answer, self.sim.now());
         true
     }
@@ -236,7 +240,8 @@ where
     if !end.faults.is_empty() || end.writes > 0 {
         report.divergent.push(format!("the undisturbed run does not settle: {end:?}"));
     }
-    let (picture, judged, created) = (reference.model().picture(), judge(&reference), reference.model().created());
+    let (picture, judged, created) =
+        (reference.model().picture(), judge(&reference), reference.model().created());
     for n in 1..=report.points {
         for mode in Mode::ALL {
             report.runs += 1;
@@ -250,9 +255,12 @@ where
             }
             compare(&mut report, &at, &picture, &sim.model().picture());
             if judge(&sim) != judged {
-                report.divergent.push(format!("{at}: the outside differs: {} instead of {judged}", judge(&sim)));
+                report
+                    .divergent
+                    .push(format!("{at}: the outside differs: {} instead of {judged}", judge(&sim)));
             }
-            let twice: Vec<_> = sim.model().created().into_iter().filter(|(k, n)| created.get(k) != Some(n)).collect();
+            let twice: Vec<_> =
+                sim.model().created().into_iter().filter(|(k, n)| created.get(k) != Some(n)).collect();
             if !twice.is_empty() {
                 report.divergent.push(format!("{at}: created another number of times: {twice:?}"));
             }
@@ -261,7 +269,12 @@ where
     report
 }
 
-fn compare(report: &mut WalkReport, at: &str, wanted: &BTreeMap<String, Value>, found: &BTreeMap<String, Value>) {
+fn compare(
+    report: &mut WalkReport,
+    at: &str,
+    wanted: &BTreeMap<String, Value>,
+    found: &BTreeMap<String, Value>,
+) {
     for name in wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
         let (wanted, found) = (wanted.get(name), found.get(name));
         if wanted != found {

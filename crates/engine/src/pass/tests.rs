@@ -1,0 +1,222 @@
+//! What a walk does not reach: failures, panics and patience, one pass at a time.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::cluster::ApiError;
+use crate::controller::ChildKind;
+use crate::model::Model;
+use crate::object::Kind;
+use crate::plan::{Effect, Expect, Record};
+use crate::status::{Shape, State};
+use crate::store::{Store, Watch};
+
+const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
+const CHILD: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+
+/// A controller made of one function.
+struct Odd<F>(F);
+
+#[async_trait]
+impl<F: Fn(&Object) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
+    type World = ();
+
+    fn name(&self) -> &'static str {
+        "odd"
+    }
+    fn kind(&self) -> Kind {
+        SUBJECT
+    }
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch::subjects(SUBJECT), Watch::children(CHILD)]
+    }
+    fn children(&self) -> Vec<ChildKind> {
+        vec![ChildKind { kind: CHILD, prune: true }]
+    }
+    fn shape(&self) -> Shape {
+        Shape { fields: &["phase", "intent"], conditions: &["Ready", "Progressing"] }
+    }
+    fn observe(&self, _: &Subject, _: &View<'_>) {}
+    fn decide(&self, subject: &Subject, (): &(), _: Timestamp) -> Plan {
+        subject.object.as_ref().map(&self.0).unwrap_or_default()
+    }
+    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
+        Err(Fault::new(Class::Transient, format!("{} got no answer", effect.operation)))
+    }
+}
+
+struct Still;
+
+#[async_trait]
+impl Around for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+    async fn ask(&self, _: Question, _: &Key) -> bool {
+        false
+    }
+}
+
+fn ready(message: &str) -> Status {
+    Status::default().field("phase", "P").condition(Condition::new("Ready", State::True, "R", message))
+}
+
+fn child() -> ObjectRef {
+    CHILD.at("ns", "child")
+}
+
+fn apply() -> Step {
+    let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "b"}});
+    Step::apply(child(), intent, Expect::Absent)
+}
+
+fn model() -> Arc<Model> {
+    let model = Arc::new(Model::default());
+    model.put(&SUBJECT, json!({"metadata": {"namespace": "ns", "name": "x"}}));
+    model
+}
+
+/// One pass after so many failures; with a status that is due or not.
+async fn pass(
+    model: &Model,
+    decide: impl Fn(&Object) -> Plan + Send + Sync + 'static,
+    failures: u32,
+    status_due: bool,
+) -> Outcome {
+    let controller = Odd(decide);
+    let mut stores = Stores::new();
+    for watch in controller.watches() {
+        let (kind, store) = (watch.kind.clone(), Store::new(watch));
+        store.relist_begins();
+        for object in model.objects(&kind) {
+            store.upsert(object, Timestamp::UNIX_EPOCH);
+        }
+        store.relist_ends(Timestamp::UNIX_EPOCH);
+        stores.insert(kind, Arc::new(store));
+    }
+    let key = Key::namespaced("ns", "x");
+    Pass {
+        controller: &controller,
+        cluster: model,
+        stores: &stores,
+        outside: &Outside::default(),
+        leadership: &Leadership::always(),
+        around: &Still,
+        key: &key,
+        lagging: &[],
+        failures,
+        status_due,
+    }
+    .run()
+    .await
+}
+
+fn condition(model: &Model, kind: &str) -> (String, String, String) {
+    let subject = model.object(&SUBJECT.at("ns", "x")).unwrap();
+    let found = subject
+        .at("/status/conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .find(|c| c["type"] == kind);
+    let text = |field: &str| found.and_then(|c| c[field].as_str()).unwrap_or_default().to_owned();
+    (text("status"), text("reason"), text("message"))
+}
+
+#[tokio::test]
+async fn a_transient_failure_is_not_reported_before_the_third_time() {
+    let model = model();
+    model.refuse(&child(), ApiError::Unavailable("overloaded".into()));
+    let decide = |_: &Object| Plan::none().stage(vec![apply()]).status(ready("all is well"));
+    for failures in 0..2 {
+        let outcome = pass(&model, decide, failures, true).await;
+        assert_eq!(outcome.faults.len(), 1);
+        assert_eq!(model.log(), Vec::<String>::new(), "after {failures} failures nothing is said");
+    }
+    pass(&model, decide, 2, true).await;
+    let (state, reason, message) = condition(&model, "Progressing");
+    assert_eq!((state.as_str(), reason.as_str()), ("True", "Retrying"));
+    assert!(message.contains("ConfigMap ns/child") && message.contains("overloaded"), "{message}");
+    model.admit(&child());
+    pass(&model, decide, 3, true).await;
+    assert_eq!(condition(&model, "Progressing").0, "", "it goes when the trouble is over");
+}
+
+#[tokio::test]
+async fn a_refusal_for_want_of_rights_shows_in_the_status_at_once() {
+    let model = model();
+    model.refuse(&child(), ApiError::Forbidden("configmaps is forbidden".into()));
+    let decide = |_: &Object| Plan::none().stage(vec![apply()]).status(ready("all is well"));
+    let outcome = pass(&model, decide, 0, true).await;
+    assert_eq!(outcome.faults[0].class, Class::Denied);
+    let (state, reason, message) = condition(&model, "Ready");
+    assert_eq!((state.as_str(), reason.as_str()), ("False", "AccessDenied"));
+    assert!(message.contains("failed to apply ConfigMap ns/child"), "{message}");
+    assert_eq!(outcome.warnings.len(), 1, "and is worth an event");
+}
+
+#[tokio::test]
+async fn a_panic_in_a_decision_is_caught_and_reported_and_leaves_the_rest_of_the_status_alone() {
+    let model = model();
+    pass(&model, |_| Plan::none().status(ready("all is well")), 0, true).await;
+    let outcome = pass(&model, |_| panic!("no such thing as a well"), 0, true).await;
+    assert_eq!(outcome.faults[0].class, Class::Bug);
+    let (state, reason, message) = condition(&model, "Ready");
+    assert_eq!((state.as_str(), reason.as_str()), ("False", "InternalError"));
+    assert!(message.contains("no such thing as a well"), "{message}");
+    assert_eq!(model.object(&SUBJECT.at("ns", "x")).unwrap().text("/status/phase"), "P");
+}
+
+#[tokio::test]
+async fn progress_waits_for_a_newer_pass_and_results_do_not() {
+    let model = model();
+    let outcome = pass(&model, |_| Plan::none().status(ready("half way").soon()), 0, false).await;
+    assert!(outcome.status_waits && model.log().is_empty());
+    pass(&model, |_| Plan::none().status(ready("half way").soon()), 0, true).await;
+    assert_eq!(condition(&model, "Ready").2, "half way");
+    let outcome = pass(&model, |_| Plan::none().status(ready("done")), 0, false).await;
+    assert!(!outcome.status_waits);
+    assert_eq!(condition(&model, "Ready").2, "done");
+}
+
+#[tokio::test]
+async fn a_status_does_not_take_back_what_its_own_plan_has_recorded() {
+    let model = model();
+    let decide = |subject: &Object| {
+        let record = Record {
+            target: SUBJECT.at("ns", "x"),
+            uid: subject.uid().into(),
+            resource_version: subject.resource_version().into(),
+            fields: json!({"intent": "token"}).as_object().cloned().unwrap_or_default(),
+        };
+        let effect = Effect { operation: "order".into(), key: "k".into(), arguments: json!({}) };
+        // The status says nothing of the intent, as a careless family might.
+        Plan::none()
+            .stage(vec![Step::Record(record)])
+            .stage(vec![Step::Effect(effect)])
+            .status(ready("ordering"))
+    };
+    let outcome = pass(&model, decide, 5, true).await;
+    assert_eq!(outcome.faults.len(), 1, "{:?}", outcome.faults);
+    let subject = model.object(&SUBJECT.at("ns", "x")).unwrap();
+    assert_eq!(subject.text("/status/intent"), "token");
+    assert_eq!(condition(&model, "Progressing").1, "Retrying", "the failure was reported");
+}
+
+#[tokio::test]
+async fn all_steps_of_a_stage_are_tried_and_the_next_stage_needs_them_all() {
+    let model = model();
+    model.refuse(&child(), ApiError::Invalid("no".into()));
+    let decide = |_: &Object| {
+        let other = |name: &str| {
+            let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": name}});
+            Step::apply(CHILD.at("ns", name), intent, Expect::Absent)
+        };
+        Plan::none().stage(vec![apply(), other("beside")]).stage(vec![other("after")]).status(ready("done"))
+    };
+    pass(&model, decide, 0, true).await;
+    let names: Vec<String> = model.objects(&CHILD).iter().map(|o| o.name().to_owned()).collect();
+    assert_eq!(names, ["beside"]);
+}
