@@ -14,8 +14,9 @@ pub enum Format {
 
 /// Starts logging to standard error.
 pub fn start(format: Format, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| anyhow::anyhow!("--log-level {filter}: {error} (for example: info, or aquifer_engine=debug,info)"))?;
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        anyhow::anyhow!("--log-level {filter}: {error} (for example: info, or aquifer_engine=debug,info)")
+    })?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         Format::Json => builder.json().init(),

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 
 /// Storage operators for Kubernetes in one binary.
 #[derive(Parser)]
-#[command(name = "aquifer", version, about, max_term_width = 110)]
+#[command(name = "aquifer", version, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -40,13 +40,18 @@ impl Connection {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match (&self.kubeconfig, &self.context) {
             (Some(path), _) => {
-                let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
-                kube::Config::from_custom_kubeconfig(file, &options).await.with_context(|| format!("cannot use {}", path.display()))?
+                let file =
+                    Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
+                kube::Config::from_custom_kubeconfig(file, &options)
+                    .await
+                    .with_context(|| format!("cannot use {}", path.display()))?
             }
-            (None, Some(name)) => {
-                kube::Config::from_kubeconfig(&options).await.with_context(|| format!("cannot use context {name}"))?
+            (None, Some(name)) => kube::Config::from_kubeconfig(&options)
+                .await
+                .with_context(|| format!("cannot use context {name}"))?,
+            (None, None) => {
+                kube::Config::infer().await.context("no cluster: give --kubeconfig, or run in a pod")?
             }
-            (None, None) => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run in a pod")?,
         };
         kube::Client::try_from(client_config(config)).context("cannot make a client")
     }
@@ -70,9 +75,6 @@ pub enum Statics {
 
 #[derive(ClapArgs)]
 pub struct Args {
-    #[command(flatten)]
-    connection: Connection,
-
     /// Families to run
     #[arg(long, env = "AQUIFER_CONTROLLERS", value_enum, value_delimiter = ',', default_value = "efs")]
     controllers: Vec<Family>,
@@ -86,11 +88,27 @@ pub struct Args {
     #[arg(long, env = "AQUIFER_LOG_LEVEL", default_value = "info", value_name = "FILTER")]
     log_level: String,
 
+    // A flattened group passes its heading on to what follows it, so what has none of its own comes first.
+    #[command(flatten)]
+    connection: Connection,
+
     /// Namespace of the Lease by which replicas agree who works
-    #[arg(long, env = "AQUIFER_LEASE_NAMESPACE", default_value = "aquifer-system", value_name = "NAMESPACE", help_heading = "Leader election")]
+    #[arg(
+        long,
+        env = "AQUIFER_LEASE_NAMESPACE",
+        default_value = "aquifer-system",
+        value_name = "NAMESPACE",
+        help_heading = "Leader election"
+    )]
     lease_namespace: String,
     /// Name of that Lease
-    #[arg(long, env = "AQUIFER_LEASE_NAME", default_value = "aquifer", value_name = "NAME", help_heading = "Leader election")]
+    #[arg(
+        long,
+        env = "AQUIFER_LEASE_NAME",
+        default_value = "aquifer",
+        value_name = "NAME",
+        help_heading = "Leader election"
+    )]
     lease_name: String,
     /// Who we are in it; without it the host's name
     #[arg(long, env = "AQUIFER_IDENTITY", value_name = "NAME", help_heading = "Leader election")]
@@ -113,7 +131,12 @@ struct EfsArgs {
     #[arg(long = "efs-node-selector", env = "AQUIFER_EFS_NODE_SELECTOR", value_name = "LABELS")]
     node_selector: Option<String>,
     /// Taints that it runs in spite of, as key[=value][:effect],...; * for all
-    #[arg(long = "efs-tolerations", env = "AQUIFER_EFS_TOLERATIONS", default_value = "*", value_name = "TAINTS")]
+    #[arg(
+        long = "efs-tolerations",
+        env = "AQUIFER_EFS_TOLERATIONS",
+        default_value = "*",
+        value_name = "TAINTS"
+    )]
     tolerations: String,
     /// Image of the driver
     #[arg(long = "efs-plugin-image", env = "AQUIFER_EFS_PLUGIN_IMAGE", default_value_t = Images::default().plugin, value_name = "IMAGE")]
@@ -130,8 +153,17 @@ impl EfsArgs {
     fn driver(self) -> anyhow::Result<Driver> {
         let config = DriverConfig {
             namespace: self.namespace,
-            images: Images { plugin: self.plugin_image, registrar: self.registrar_image, liveness: self.liveness_image },
-            node_selector: self.node_selector.as_deref().map(parse_node_selector).transpose().context("--efs-node-selector")?,
+            images: Images {
+                plugin: self.plugin_image,
+                registrar: self.registrar_image,
+                liveness: self.liveness_image,
+            },
+            node_selector: self
+                .node_selector
+                .as_deref()
+                .map(parse_node_selector)
+                .transpose()
+                .context("--efs-node-selector")?,
             tolerations: parse_tolerations(&self.tolerations).context("--efs-tolerations")?,
             ..DriverConfig::default()
         };
@@ -157,11 +189,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .with_context(|| format!("cannot listen on {}", args.http_listen))?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), %http, controllers = ?args.controllers, "Aquifer starts");
     let identity = args.identity.unwrap_or_else(host_name);
-    let config = lease::Config { namespace: args.lease_namespace, name: args.lease_name, identity, timing: Timing::default() };
+    let config = lease::Config {
+        namespace: args.lease_namespace,
+        name: args.lease_name,
+        identity,
+        timing: Timing::default(),
+    };
     let (leadership, mut lease) = lease::elect(client.clone(), config, lease_end.clone());
     tokio::spawn(tell_leadership(leadership.clone(), metrics.clone()));
     let (resync, resynced) = tokio::sync::watch::channel(0_u64);
-    let context = Context { client, leadership, metrics, health, shutdown: shutdown.clone(), resync: resynced };
+    let context =
+        Context { client, leadership, metrics, health, shutdown: shutdown.clone(), resync: resynced };
     let mut controllers = JoinSet::new();
     for family in args.controllers {
         match family {

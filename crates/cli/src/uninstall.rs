@@ -6,25 +6,29 @@ use std::time::Duration;
 use anyhow::bail;
 use aquifer_efs::uninstall::{Progress, Uninstall};
 use clap::Args as ClapArgs;
+use clap::builder::BoolishValueParser;
 
 use crate::run::Connection;
 
 #[derive(ClapArgs)]
 pub struct Args {
-    #[command(flatten)]
-    connection: Connection,
     /// Do not ask
-    #[arg(long)]
+    #[arg(long, env = "AQUIFER_EFS_UNINSTALL_YES", value_parser = BoolishValueParser::new())]
     yes: bool,
     /// How long to wait for the end, in seconds; what is left then is reported, and goes on without us
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    #[arg(long, env = "AQUIFER_EFS_UNINSTALL_TIMEOUT", default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
+    #[command(flatten)]
+    connection: Connection,
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let uninstall = Uninstall::new(args.connection.client().await?);
     let volumes = uninstall.shared_volumes().await?;
-    println!("This deletes {} SharedVolume(s), their claims and volumes, and then the EFS driver.", volumes.len());
+    println!(
+        "This deletes {} SharedVolume(s), their claims and volumes, and then the EFS driver.",
+        volumes.len()
+    );
     for name in &volumes {
         println!("  SharedVolume {name}");
     }
@@ -44,7 +48,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .await?;
     match end {
         Progress::Done => {
-            println!("To have the driver again: kubectl delete component efs-driver (while the operator runs)");
+            println!(
+                "To have the driver again: kubectl delete component efs-driver (while the operator runs)"
+            );
             Ok(())
         }
         left => bail!("not finished: {left}. It goes on by itself; run this again to see how far it is"),

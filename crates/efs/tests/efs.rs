@@ -1,8 +1,39 @@
 //! SharedVolumes and their driver on a real control plane: one test for each promise to users and for each defect of the
 //! operator that we replace.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "efs/change.rs"]
+mod change;
+#[path = "efs/create.rs"]
+mod create;
+#[path = "efs/defects.rs"]
+mod defects;
+#[path = "efs/delete.rs"]
+mod delete;
+#[path = "efs/drift.rs"]
+mod drift;
+#[path = "efs/driver.rs"]
+mod driver;
 #[path = "efs/harness.rs"]
 mod harness;
+#[path = "efs/names.rs"]
+mod names;
+#[path = "efs/objects.rs"]
+mod objects;
+#[path = "efs/quiet.rs"]
+mod quiet;
+#[path = "efs/repair.rs"]
+mod repair;
+#[path = "efs/stale.rs"]
+mod stale;
+#[path = "efs/takeover.rs"]
+mod takeover;
+#[path = "efs/tenants.rs"]
+mod tenants;
+#[path = "efs/uninstall.rs"]
+mod uninstall;
+#[path = "efs/walk.rs"]
+mod walk;
 
 mod smoke {
     use super::harness::{ACCESS_POINT, Corner, FILE_SYSTEM};

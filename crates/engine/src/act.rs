@@ -161,7 +161,7 @@ impl<C: Craft> Hands<'_, C> {
         match self.write(&doomed.target, verb).await {
             Ok(object) => Done::Wrote(doomed.target.clone(), object, Progress::Deleted(doomed.uid.clone())),
             Err(ApiError::NotFound) => Done::Unchanged,
-            Err(error) => failed(&doomed.target, "delete", error),
+            Err(error) => failed(&doomed.target, "delete", &error),
         }
     }
 
@@ -187,7 +187,7 @@ impl<C: Craft> Hands<'_, C> {
                 Done::Wrote(target, Some(object), progress)
             }
             Ok(None) | Err(ApiError::AlreadyExists) => Done::Stale(target),
-            Err(error) => failed(&target, "create", error),
+            Err(error) => failed(&target, "create", &error),
         }
     }
 
@@ -200,7 +200,7 @@ impl<C: Craft> Hands<'_, C> {
             json!({"metadata": {"resourceVersion": version, "uid": record.uid}, "status": record.fields});
         match self.write(&record.target, Verb::Merge { body, status: true }).await {
             Ok(object) => wrote(&record.target, object),
-            Err(error) => failed(&record.target, "record an intent in", error),
+            Err(error) => failed(&record.target, "record an intent in", &error),
         }
     }
 
@@ -229,7 +229,7 @@ impl<C: Craft> Hands<'_, C> {
                 crate::fault::Class::Invalid,
                 format!("failed to {word} {target}: {IMMUTABLE}: {said}"),
             )),
-            Err(error) => failed(target, word, error),
+            Err(error) => failed(target, word, &error),
         }
     }
 
@@ -265,11 +265,11 @@ fn wrote(target: &ObjectRef, object: Option<Object>) -> Done {
     Done::Wrote(target.clone(), object, Progress::Revision(version))
 }
 
-fn failed(target: &ObjectRef, doing: &str, error: ApiError) -> Done {
+fn failed(target: &ObjectRef, doing: &str, error: &ApiError) -> Done {
     if error.is_stale() {
         return Done::Stale(target.clone());
     }
-    Done::Failed(Fault::api(&format!("{doing} {target}"), &error))
+    Done::Failed(Fault::api(&format!("{doing} {target}"), error))
 }
 
 /// Copies what others wrote by right from the live object. A trailing `*` takes every key with that prefix.

@@ -52,7 +52,7 @@ fn walk<'a>(wanted: &'a Value, found: &Value, path: &mut Vec<&'a str>) -> Option
 }
 
 fn here(path: &[&str], wanted: &Value, found: &Value) -> Difference {
-    let path = path.iter().map(|step| format!("/{step}")).collect();
+    let path = path.iter().flat_map(|step| ["/", *step]).collect();
     Difference { path, wanted: wanted.clone(), found: found.clone() }
 }
 

@@ -93,6 +93,6 @@ pub trait Controller: Send + Sync + 'static {
     }
     /// How often every key is looked at although nothing happened.
     fn resync(&self) -> Duration {
-        Duration::from_secs(30 * 60)
+        Duration::from_mins(30)
     }
 }

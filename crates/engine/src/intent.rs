@@ -137,8 +137,7 @@ mod tests {
         );
     }
 
-    fn managed_by_kubectl(live: Value, fields: Value) -> Object {
-        let mut live = live;
+    fn managed_by_kubectl(mut live: Value, fields: &Value) -> Object {
         live["metadata"]["managedFields"] = json!([
             {"manager": "us", "fieldsV1": {"f:spec": {"f:a": {}}}},
             {"manager": "kcm", "subresource": "status", "fieldsV1": {"f:status": {"f:x": {}}}},
@@ -151,7 +150,7 @@ mod tests {
     fn foreign_fields_are_found_and_tolerated_ones_are_not() {
         let fields = json!({"f:metadata": {"f:annotations": {"f:openshift.io/scc": {}}}});
         let live =
-            managed_by_kubectl(json!({"metadata": {"annotations": {"openshift.io/scc": "x"}}}), fields);
+            managed_by_kubectl(json!({"metadata": {"annotations": {"openshift.io/scc": "x"}}}), &fields);
         let tolerate = vec!["/metadata/annotations/openshift.io~1*".to_owned()];
         let found = foreign_additions(&json!({}), &live, "us", &[]);
         assert_eq!(found, Some("/metadata/annotations/openshift.io~1scc".into()));
@@ -172,7 +171,7 @@ mod tests {
                 "f:ports": {"k:{\"containerPort\":1,\"protocol\":\"TCP\"}": {".": {}}}}},
         });
         let found = |live: Value, fields: &Value| {
-            foreign_additions(&intent, &managed_by_kubectl(live, fields.clone()), "us", &[])
+            foreign_additions(&intent, &managed_by_kubectl(live, fields), "us", &[])
         };
         assert_eq!(found(intent.clone(), &fields), None);
 

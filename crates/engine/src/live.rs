@@ -74,7 +74,11 @@ impl Cluster for Live {
                     Object(item)
                 }));
             }
-            next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            next = page
+                .pointer("/metadata/continue")
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+                .unwrap_or_default();
             if next.is_empty() {
                 return Ok(objects);
             }
@@ -128,14 +132,14 @@ fn write_request(write: &Write) -> Result<(&'static str, Request<Vec<u8>>), ApiE
             (if *status { "status" } else { "patch" }, request(Method::PATCH, &path, MERGE, bytes(body))?)
         }
         Verb::Unfinalize { finalizers, uid } => {
-            let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+            let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
             for (at, name) in finalizers {
-                let path = format!("/metadata/finalizers/{at}");
-                patch.push(json!({"op": "test", "path": path, "value": name}));
-                patch.push(json!({"op": "remove", "path": path}));
+                let place = format!("/metadata/finalizers/{at}");
+                operations.push(json!({"op": "test", "path": place, "value": name}));
+                operations.push(json!({"op": "remove", "path": place}));
             }
             let path = format!("{target}?fieldManager={manager}");
-            ("patch", request(Method::PATCH, &path, JSON_PATCH, bytes(&json!(patch)))?)
+            ("patch", request(Method::PATCH, &path, JSON_PATCH, bytes(&json!(operations)))?)
         }
         Verb::Delete { uid, resource_version } => {
             let mut preconditions = json!({"uid": uid});

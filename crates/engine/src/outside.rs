@@ -103,13 +103,13 @@ impl Outside {
     /// An answer came; returns the keys that waited for it.
     pub(crate) fn put(
         &self,
-        question: Question,
+        question: &Question,
         value: Result<Value, String>,
         now: Timestamp,
     ) -> HashSet<Key> {
         let mut inner = self.lock();
         inner.answers.insert(question.clone(), Answer { value, read_at: now });
-        inner.asking.remove(&question).unwrap_or_default()
+        inner.asking.remove(question).unwrap_or_default()
     }
 
     /// What these questions were answered is no longer good: an effect may have changed it.

@@ -11,6 +11,7 @@ use crate::status::Status;
 
 /// One decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Plan {
     /// Whether our finalizer must be on the subject before the first stage, or come off after the last.
     pub finalizer: Finalizer,

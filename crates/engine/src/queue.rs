@@ -14,7 +14,7 @@ use crate::store::Progress;
 /// How long a pass waits for the caches before it reads live.
 const GATE: Duration = Duration::from_secs(5);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_CAP: Duration = Duration::from_secs(300);
+const BACKOFF_CAP: Duration = Duration::from_mins(5);
 /// How long a status that can wait does wait.
 pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -58,6 +58,7 @@ pub(crate) struct Turn {
 
 /// How a pass ended, as far as the queue cares.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct Ended {
     pub written: Vec<(ObjectRef, Progress)>,
     pub failed: bool,
@@ -189,11 +190,6 @@ impl Queue {
     /// Keys that wait for a pass.
     pub fn depth(&self) -> usize {
         self.slots.values().filter(|slot| slot.dirty && !slot.running).count()
-    }
-
-    /// Whether nothing runs and nothing is due before a timer.
-    pub fn idle(&self) -> bool {
-        self.ready.is_empty() && self.slots.values().all(|slot| !slot.running)
     }
 
     fn enqueue(&mut self, key: &Key) {
@@ -333,7 +329,7 @@ mod tests {
     fn backoff_doubles_to_a_cap_and_comes_by_itself() {
         assert_eq!(backoff(1, false, 0.5), Duration::from_secs(1));
         assert_eq!(backoff(4, false, 0.5), Duration::from_secs(8));
-        assert_eq!(backoff(40, false, 0.5), Duration::from_secs(300));
+        assert_eq!(backoff(40, false, 0.5), Duration::from_mins(5));
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);

@@ -37,7 +37,7 @@ const LOOK_DEADLINE: Duration = Duration::from_secs(30);
 /// How long passes that run may take to finish when the process stops.
 const DRAIN: Duration = Duration::from_secs(20);
 /// Answers that nobody asked for again are dropped after this.
-const ANSWER_LIFE: Duration = Duration::from_secs(3600);
+const ANSWER_LIFE: Duration = Duration::from_hours(1);
 /// Kubernetes refuses longer notes.
 const NOTE_LIMIT: usize = 1024;
 
@@ -120,7 +120,7 @@ impl<C: Controller> Runner<C> {
             }
             self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
             let patience =
-                if bootstrapped || !leads { Duration::from_secs(3600) } else { Duration::from_secs(2) };
+                if bootstrapped || !leads { Duration::from_hours(1) } else { Duration::from_secs(2) };
             let deadline = self.queue.deadline().filter(|_| leads).unwrap_or(resync_timer).min(resync_timer);
             let deadline = deadline.min(Instant::now() + patience);
             tokio::select! {
@@ -343,7 +343,7 @@ async fn look<C: Controller>(shared: Arc<Shared<C>>, question: Question) {
         Ok(Err(fault)) => Err(fault.message),
         Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     };
-    let keys = shared.outside.put(question, answer, Timestamp::now());
+    let keys = shared.outside.put(&question, answer, Timestamp::now());
     let _ = shared.wake.send(Woken { keys, everybody: false });
 }
 

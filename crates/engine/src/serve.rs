@@ -102,7 +102,7 @@ impl<S: Service> Server<S> {
             let mut settled = true;
             for done in hands.stage(&Stage { steps: answer.steps }, &fresh).await {
                 match done {
-                    Done::Unchanged => {}
+                    Done::Unchanged | Done::Acted => {}
                     Done::Wrote(target, object, _) => {
                         fresh.objects.insert(target, (object, Timestamp::now()));
                         settled = false;
@@ -111,7 +111,6 @@ impl<S: Service> Server<S> {
                         refresh(&*self.cluster, &mut fresh, target, Timestamp::now()).await?;
                         settled = false;
                     }
-                    Done::Acted => {}
                     Done::Failed(fault) => return Err(fault),
                 }
             }

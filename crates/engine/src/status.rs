@@ -10,6 +10,7 @@ use crate::object::Object;
 
 /// What a status shall say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Status {
     /// The family's own fields; those of the shape that are missing here are cleared.
     pub fields: Map<String, Value>,
@@ -31,6 +32,7 @@ pub enum Urgency {
 
 /// One condition, without its times: those are the engine's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use]
 pub struct Condition {
     /// Type, such as `Ready`.
     pub kind: String,
@@ -179,7 +181,7 @@ pub(crate) fn change(subject: &Object, status: &Status, shape: Shape, now: Times
     if changed {
         body.insert("conditions".into(), Value::Array(conditions));
     }
-    (!body.is_empty()).then(|| Change { body: Value::Object(body), warnings })
+    (!body.is_empty()).then_some(Change { body: Value::Object(body), warnings })
 }
 
 /// A merge patch merges maps, but a status field shall become exactly what we say: keys that go are nulled.

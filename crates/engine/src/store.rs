@@ -27,6 +27,7 @@ type SlimFn = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
 /// A kind to watch, and what its objects mean to the controller.
 #[derive(Clone)]
+#[must_use]
 pub struct Watch {
     /// The kind.
     pub kind: Kind,

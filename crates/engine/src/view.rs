@@ -155,14 +155,15 @@ impl View<'_> {
                 .collect();
             let mut objects: Vec<Object> = cached
                 .into_iter()
-                .filter_map(|object| match self.fresh.objects.get(&kind.key(&object.key())) {
-                    Some((fresh, _)) => fresh.clone(),
-                    None => {
-                        if live {
-                            self.want::<()>(Want::Object(kind.key(&object.key())));
-                        }
-                        Some(object)
+                .filter_map(|object| {
+                    let target = kind.key(&object.key());
+                    if let Some((fresh, _)) = self.fresh.objects.get(&target) {
+                        return fresh.clone();
                     }
+                    if live {
+                        self.want::<()>(Want::Object(target));
+                    }
+                    Some(object)
                 })
                 .chain(news)
                 .collect();

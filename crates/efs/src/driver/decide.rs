@@ -8,7 +8,7 @@ use aquifer_engine::plan::Child;
 use aquifer_engine::{Condition, Expect, Object, ObjectRef, Plan, Seen, State, Status, Step, Subject};
 use serde_json::Value;
 
-use super::world::{World, number, unwanted};
+use super::world::{World, marked, number, unwanted};
 use super::{Driver, Management};
 use crate::kinds::{self, CSI_DRIVER, DAEMON_SET, NAMESPACE};
 use crate::statics::{self, Static};
@@ -142,7 +142,12 @@ fn remove(subject: &Subject, world: &World, parts: &[Part<'_>]) -> Plan {
     };
     let left: Vec<&Part<'_>> = parts.iter().filter(|part| part.ours(subject).is_some()).collect();
     let Some(next) = left.iter().map(rank).min() else {
-        let ready = Condition::new("Ready", State::False, "Removed", "the driver has been removed");
+        let message = if marked(subject) {
+            "the driver has been removed"
+        } else {
+            "SharedVolumes are not defined in this cluster, so there is no driver; it comes with their definition (`aquifer crds`)"
+        };
+        let ready = Condition::new("Ready", State::False, "Removed", message);
         return Plan::none().status(status(subject, parts, ready));
     };
     let steps = left

@@ -122,7 +122,7 @@ async fn whatever_drifts_is_put_back_in_place() {
             |doc| doc["metadata"]["annotations"] = json!({}),
             |doc| {
                 doc["metadata"] = json!({"name": doc["metadata"]["name"], "namespace": doc["metadata"]["namespace"],
-                "uid": doc["metadata"]["uid"], "generation": 1})
+                "uid": doc["metadata"]["uid"], "generation": 1});
             },
         ];
         for edit in edits {
@@ -147,7 +147,7 @@ async fn a_crash_at_any_write_of_install_drift_and_removal_changes_nothing_about
         sim.settle().await;
         sim.model.delete(&target(&STORAGE_CLASS));
         sim.model.edit(&target(&DAEMON_SET), |doc| {
-            doc["spec"]["template"]["spec"]["containers"][0]["image"] = json!("x")
+            doc["spec"]["template"]["spec"]["containers"][0]["image"] = json!("x");
         });
         sim.settle().await;
         let shared = shared_volume(sim);
@@ -216,6 +216,7 @@ async fn without_the_definition_of_shared_volumes_there_is_no_driver() {
     sim.model.delete(&shared);
     settled(&sim).await;
     assert_eq!((present(&sim), reason(&sim)), (vec![], "Removed".to_owned()));
+    assert!(ready(&sim).2.contains("aquifer crds"), "{:?}", ready(&sim));
     sim.model.unfinalize(&definition, "cleanup");
     assert_eq!(settled(&sim).await, 0);
     sim.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
@@ -317,7 +318,7 @@ fn found() -> impl Strategy<Value = Found> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// From every state: it comes to rest; at rest the decision stays the same until its wake-up and nothing is written;
     /// what is not ours is never touched.

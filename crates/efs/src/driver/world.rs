@@ -48,9 +48,13 @@ pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> Wo
 
 /// Whether the driver is to go: by the marker that an uninstall writes, or because SharedVolumes are no longer defined.
 pub(super) fn unwanted(subject: &Subject, crd: &Seen<Option<Object>>) -> bool {
-    let removed = subject.object.as_ref().and_then(|object| object.parse::<Component>().ok());
-    removed.is_some_and(|component| component.spec.desired() == Desired::Removed)
-        || crd.known().is_some_and(|crd| crd.as_ref().is_none_or(Object::deleting))
+    marked(subject) || crd.known().is_some_and(|crd| crd.as_ref().is_none_or(Object::deleting))
+}
+
+/// Whether somebody has asked for the driver's removal.
+pub(super) fn marked(subject: &Subject) -> bool {
+    let component = subject.object.as_ref().and_then(|object| object.parse::<Component>().ok());
+    component.is_some_and(|component| component.spec.desired() == Desired::Removed)
 }
 
 /// SharedVolumes, and volumes that somebody made for this driver by hand.

@@ -6,7 +6,7 @@ use aquifer_engine::{Expect, Object, Plan, Seen, Step, Subject, Why};
 use jiff::Timestamp;
 
 use super::pair::{
-    Belongs, Data, OVERDUE, belongs, claim_intent, claim_name, is_pair, lingers, volume_intent, volume_name,
+    Belongs, Data, LINGERING, OVERDUE, belongs, claim_intent, claim_name, is_pair, lingers, volume_intent, volume_name,
     was_bound,
 };
 use super::say::{self, Blocked};
@@ -19,6 +19,9 @@ const BLOCKED: Duration = Duration::from_secs(10);
 const IN_THE_WAY: Duration = Duration::from_secs(10);
 /// Time for a deleted pair to vanish before anybody is told that it does not.
 const VANISHING: Duration = Duration::from_secs(3);
+
+/// What Kubernetes itself puts on every volume and claim, and takes off when nothing uses it.
+const PROTECTION: [&str; 2] = ["kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"];
 
 /// Volume and claim as far as they concern this SharedVolume.
 struct Found<'a> {
@@ -113,7 +116,7 @@ fn undecided(subject: &Subject, world: &World) -> Plan {
 
 /// The SharedVolume is gone without us having seen it off: what it left behind goes too.
 fn orphans(found: &Found<'_>) -> Plan {
-    Plan::none().stage(delete_all(found))
+    delete_all(Plan::none(), found)
 }
 
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone do we let go of it.
@@ -123,7 +126,7 @@ fn goodbye(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp) 
         return Plan::none().release();
     }
     let held = subject.object.as_ref().is_some_and(|shared| !shared.finalizers().is_empty());
-    let plan = Plan::none().stage(delete_all(found));
+    let plan = delete_all(Plan::none(), found);
     if !held {
         return plan;
     }
@@ -208,37 +211,42 @@ fn make(subject: &Subject, data: &Data, volume: Option<&Object>, claim: Option<&
 /// What is there does not serve and cannot be changed: both go, at once, and both are made anew when they are gone.
 /// Reverting the change does not help any more, because a deletion cannot be taken back.
 fn tear_down(world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
-    let plan = Plan::none().hold().stage(delete_all(found));
+    let plan = delete_all(Plan::none().hold(), found);
     match blocked(world, found, now) {
         Some(blocked) => plan.wake_after(BLOCKED).status(say::in_use(world, &found_of(found), &blocked)),
         None => plan.wake_after(VANISHING).status(say::replacing(world, &found_of(found)).soon()),
     }
 }
 
-fn delete_all(found: &Found<'_>) -> Vec<Step> {
+/// Volumes first: they wait for their claim anyway, but a claim that goes changes its volume, which would then have to be
+/// looked at again.
+fn delete_all(plan: Plan, found: &Found<'_>) -> Plan {
     let claim = found.claim.filter(|claim| !claim.deleting());
     let claim = claim.map(|claim| Step::delete(CLAIM.at(claim.namespace(), claim.name()), claim));
     let volumes = found.volumes.iter().filter(|volume| !volume.deleting());
-    claim
-        .into_iter()
-        .chain(volumes.map(|volume| Step::delete(VOLUME.at("", volume.name()), volume)))
-        .collect()
+    let volumes = volumes.map(|volume| Step::delete(VOLUME.at("", volume.name()), volume));
+    plan.stage(volumes.collect()).stage(claim.into_iter().collect())
 }
 
-/// What keeps the pair from vanishing, once it has had time to. Pods are named soon; that nothing is known to hold it and it
-/// stays all the same is worth telling only when it cannot be mere slowness. A volume waits for its claim, so only one without is asked.
+/// What keeps the pair from vanishing, once it has had time to. Pods and strangers' finalizers are named soon; that only
+/// Kubernetes' own protection holds it is worth telling when it cannot be mere slowness. A volume waits for its claim, so only one
+/// without is asked.
 fn blocked(world: &World, found: &Found<'_>, now: Timestamp) -> Option<Blocked> {
     let finalizers =
         |object: &Object| object.finalizers().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let held = |object: &Object| {
+        let strange = object.finalizers().iter().any(|name| !PROTECTION.contains(name));
+        lingers(object, now, if strange { LINGERING } else { OVERDUE })
+    };
     if let Some(claim) = found.claim {
         let pods = match world.pods.as_ref()? {
             Seen::Known { value, .. } => value.clone(),
             Seen::Unknown(_) => Vec::new(),
         };
-        let told = !pods.is_empty() || lingers(claim, now, OVERDUE);
+        let told = !pods.is_empty() || held(claim);
         return told.then(|| Blocked { pods, claim_finalizers: finalizers(claim), ..Blocked::default() });
     }
-    let volume = found.volumes.iter().find(|volume| lingers(volume, now, OVERDUE))?;
+    let volume = found.volumes.iter().find(|volume| held(volume))?;
     let volume = Some((volume.name().to_owned(), finalizers(volume)));
     Some(Blocked { volume, ..Blocked::default() })
 }

@@ -44,7 +44,7 @@ impl Controller for Volumes {
     fn watches(&self) -> Vec<Watch> {
         let owned = format!("{}=true", labels::OWNED);
         vec![
-            Watch::subjects(SHARED_VOLUME).grouped(same_data),
+            Watch::subjects(SHARED_VOLUME).grouped(|shared| Some(same_data(shared))),
             Watch::new(VOLUME, wake_owner).labelled(&owned),
             Watch::new(CLAIM, wake_owner).labelled(&owned),
             Watch::new(NAMESPACE, |_| Wakes::Nobody).slim(only_liveness),
@@ -99,9 +99,9 @@ fn wake_owner(child: &Object) -> Wakes {
 }
 
 /// SharedVolumes of one namespace that mean the same data.
-fn same_data(shared: &Object) -> Option<String> {
+fn same_data(shared: &Object) -> String {
     let access_point = shared.text("/spec/accessPointID");
-    Some(format!("{}/{}::{access_point}", shared.namespace(), shared.text("/spec/fileSystemID")))
+    format!("{}/{}::{access_point}", shared.namespace(), shared.text("/spec/fileSystemID"))
 }
 
 fn only_liveness(namespace: &mut Value) {

@@ -144,7 +144,7 @@ pub(super) fn belongs(object: &Object, key: &Key, uid: Option<&str>, proofs: &[&
 /// Seconds after which something that was deleted is worth asking for the pods that hold it.
 pub(super) const LINGERING: i64 = 3;
 /// Seconds after which it is worth telling that it stays although nothing is known to hold it.
-pub(super) const OVERDUE: i64 = 20;
+pub(super) const OVERDUE: i64 = 120;
 
 /// Whether an object was deleted this many seconds ago and is still there.
 pub(super) fn lingers(object: &Object, now: Timestamp, seconds: i64) -> bool {

@@ -89,8 +89,7 @@ fn volumes(
 
 fn twins(subject: &Subject, view: &View<'_>) -> Vec<String> {
     let Some(shared) = &subject.object else { return Vec::new() };
-    let Some(group) = same_data(shared) else { return Vec::new() };
-    let group = view.group(&SHARED_VOLUME, &group);
+    let group = view.group(&SHARED_VOLUME, &same_data(shared));
     let twins =
         group.known().into_iter().flatten().filter(|twin| twin.uid() != shared.uid() && !twin.deleting());
     twins.map(|twin| twin.name().to_owned()).collect()

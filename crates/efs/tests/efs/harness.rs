@@ -2,27 +2,30 @@
 //! its own account, and a namespace for each test.
 
 use std::future::Future;
-use std::path::Path;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use aquifer_api::efs::{SharedVolume, SharedVolumeSpec};
-use aquifer_efs::driver::Driver;
-use aquifer_efs::volumes::Volumes;
+use aquifer_efs::driver::{Driver, Management};
+use aquifer_efs::volumes::{self, Volumes};
 use aquifer_engine::health::Health;
 use aquifer_engine::lease::Leadership;
 use aquifer_engine::live::client_config;
 use aquifer_engine::metrics::Metrics;
 use aquifer_engine::runner::{self, Context};
 use aquifer_lab::install::{self, Account, USER};
+use aquifer_lab::proxy::{Proxy, Upstream, Victim};
 use aquifer_lab::{Call, Cluster, Lab, Mark, eventually};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, MutexGuard, OnceCell, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 /// How long a test waits for what should take seconds at most.
@@ -89,7 +92,8 @@ impl Operator {
         let (token, kubeconfig) = (stop.clone(), kubeconfig.to_path_buf());
         let (health_inside, metrics_inside) = (health.clone(), metrics.clone());
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let client = client_of(&kubeconfig).await.expect("a client");
                 let context = Context {
@@ -205,7 +209,12 @@ impl Corner {
     }
 
     /// Waits until a SharedVolume is as wanted; prints it when it does not become so.
-    pub async fn until(&self, name: &str, what: &str, is: impl Fn(&SharedVolume) -> bool) -> Result<SharedVolume> {
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&SharedVolume) -> bool,
+    ) -> Result<SharedVolume> {
         let api = self.shared_volumes();
         eventually(DEADLINE, &format!("SharedVolume {}/{name} {what}", self.namespace), || async {
             let shared = api.get(name).await?;
@@ -226,14 +235,18 @@ impl Corner {
             condition(shared, "Ready").is_some_and(|c| c["status"] == "False" && c["reason"] == reason)
         });
         let shared = shared.await?;
-        let message = condition(&shared, "Ready").map(|c| c["message"].as_str().unwrap_or_default().to_owned());
+        let message =
+            condition(&shared, "Ready").map(|c| c["message"].as_str().unwrap_or_default().to_owned());
         message.context("a condition without a message")
     }
 
     /// Waits until a SharedVolume is gone.
     pub async fn gone(&self, name: &str) -> Result<()> {
         let api = self.shared_volumes();
-        absent(&format!("SharedVolume {}/{name}", self.namespace), || async { Ok(api.get_opt(name).await?.map(|o| show(&o))) }).await
+        absent(&format!("SharedVolume {}/{name}", self.namespace), || async {
+            Ok(api.get_opt(name).await?.map(|o| show(&o)))
+        })
+        .await
     }
 
     /// The claim and volume of a Ready SharedVolume.
@@ -247,7 +260,10 @@ impl Corner {
 }
 
 /// Waits until something is gone.
-pub async fn absent<F: Future<Output = Result<Option<String>>>>(what: &str, look: impl Fn() -> F) -> Result<()> {
+pub async fn absent<F: Future<Output = Result<Option<String>>>>(
+    what: &str,
+    look: impl Fn() -> F,
+) -> Result<()> {
     eventually(DEADLINE, &format!("{what} is gone"), || async {
         match look().await? {
             None => Ok(Some(())),
@@ -276,4 +292,201 @@ pub fn show(object: &(impl serde::Serialize + ResourceExt)) -> String {
         metadata.remove("managedFields");
     }
     value.to_string()
+}
+
+/// A ground for tests that start and stop their own operator: each has it for itself as long as it runs.
+pub struct Lonely {
+    ground: MutexGuard<'static, Ground>,
+    // After the ground: whoever comes next finds it free.
+    _turn: SemaphorePermit<'static>,
+}
+
+impl Deref for Lonely {
+    type Target = Ground;
+
+    fn deref(&self) -> &Ground {
+        &self.ground
+    }
+}
+
+/// Waits for a lonely ground. There are two for all tests.
+pub async fn lonely() -> Lonely {
+    static TURNS: Semaphore = Semaphore::const_new(2);
+    static GROUNDS: [OnceCell<Mutex<Ground>>; 2] = [OnceCell::const_new(), OnceCell::const_new()];
+    let turn = TURNS.acquire().await.expect("turns never end");
+    let start = || async { Ground::start().await.expect("a lonely cluster starts").into() };
+    for ground in &GROUNDS {
+        // One that is being started for somebody else is as good as taken.
+        if let Ok(ground) = ground.get_or_init(start).await.try_lock() {
+            return Lonely { ground, _turn: turn };
+        }
+    }
+    unreachable!("two turns, two grounds, and both are taken")
+}
+
+/// A ground whose operator speaks to the API server through the fault proxy.
+pub struct Faulty {
+    pub proxy: Proxy,
+    kubeconfig: PathBuf,
+}
+
+impl Faulty {
+    pub async fn before(ground: &Ground) -> Result<Self> {
+        let (url, ca_pem) = (ground.cluster.url().to_owned(), ground.cluster.ca_pem().as_bytes().to_vec());
+        let proxy = Proxy::start(Upstream { url, ca_pem }).await?;
+        let kubeconfig = ground.cluster.dir().join("kubeconfig-proxy");
+        proxy.kubeconfig(&ground.account.token, &kubeconfig)?;
+        Ok(Self { proxy, kubeconfig })
+    }
+
+    /// Starts an operator that looks after SharedVolumes only, so that every write it makes is about them.
+    pub fn operator(&self) -> Operator {
+        let driver = Driver { management: Management::External, ..Driver::default() };
+        let operator = Operator::start(&self.kubeconfig, driver);
+        let killer = operator.killer();
+        self.proxy.set_victim(Victim::Call(Arc::new(move || killer.cancel())));
+        operator
+    }
+}
+
+impl Operator {
+    /// How many passes over SharedVolumes have ended.
+    pub fn passes(&self) -> u64 {
+        let text = self.metrics.text();
+        let ours =
+            |line: &&str| line.starts_with("aquifer_controller_passes_total") && line.contains(volumes::NAME);
+        let count = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
+        text.lines().filter(ours).filter_map(count).sum()
+    }
+
+    /// Looks at all `n` objects again and waits until that is done.
+    pub async fn resync_all(&self, n: u64) -> Result<()> {
+        let before = self.passes();
+        self.resync();
+        eventually(DEADLINE, "every object is looked at again", || async {
+            let done = self.passes() - before;
+            anyhow::ensure!(done >= n, "{done} of {n}");
+            Ok(Some(()))
+        })
+        .await
+    }
+}
+
+impl Corner {
+    /// A pod that uses a claim, as if it ran on a node.
+    pub async fn pod(&self, name: &str, claim: &str) -> Result<()> {
+        let body: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": "somewhere",
+                "automountServiceAccountToken": false,
+                "containers": [{"name": "main", "image": "example.com/none"}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
+            },
+        }))?;
+        let pods = self.pods();
+        // The namespace's service account comes a moment after the namespace.
+        eventually(DEADLINE, "a pod can be made", || async {
+            Ok(Some(pods.create(&PostParams::default(), &body).await?))
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Ends a pod at once, as its node would.
+    pub async fn end_pod(&self, name: &str) -> Result<()> {
+        self.pods().delete(name, &DeleteParams::default().grace_period(0)).await?;
+        Ok(())
+    }
+
+    /// Deletes the namespace.
+    pub async fn delete_namespace(&self) -> Result<()> {
+        Api::<Namespace>::all(self.client.clone()).delete(&self.namespace, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// The volumes whose claim is, or was, in this namespace.
+    pub async fn volumes_here(&self) -> Result<Vec<PersistentVolume>> {
+        let all = self.volumes().list(&ListParams::default()).await?;
+        let here = |volume: &PersistentVolume| {
+            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            claim.is_some_and(|claim| claim.namespace.as_deref() == Some(&self.namespace))
+        };
+        Ok(all.items.into_iter().filter(here).collect())
+    }
+
+    /// Waits until no claim and no volume is left here.
+    pub async fn empty(&self) -> Result<()> {
+        absent(&format!("every pair of {}", self.namespace), || async {
+            let claims = self.claims().list(&ListParams::default()).await?.items;
+            let volumes = self.volumes_here().await?;
+            let left: Vec<String> = claims.iter().map(show).chain(volumes.iter().map(show)).collect();
+            Ok((!left.is_empty()).then(|| left.join("\n")))
+        })
+        .await
+    }
+
+    /// Waits until a SharedVolume is Ready with another pair than this one.
+    pub async fn another_pair(
+        &self,
+        name: &str,
+        old: &(PersistentVolume, PersistentVolumeClaim),
+    ) -> Result<(PersistentVolume, PersistentVolumeClaim)> {
+        self.until(name, "is Ready with a new pair", |shared| {
+            let status = shared.status.clone().unwrap_or_default();
+            is_ready(shared)
+                && status.claim_uid != old.1.uid()
+                && status.volume_ref.and_then(|volume| volume.uid) != old.0.uid()
+        })
+        .await?;
+        self.pair(name).await
+    }
+}
+
+/// Changes an object in place, as somebody else would.
+pub async fn edit<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    Ok(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+}
+
+/// Waits until an object is as wanted; prints it when it does not become so.
+pub async fn until<K>(api: &Api<K>, name: &str, what: &str, is: impl Fn(&K) -> bool) -> Result<K>
+where
+    K: Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug + ResourceExt,
+{
+    eventually(DEADLINE, &format!("{name} {what}"), || async {
+        let object = api.get(name).await?;
+        if is(&object) { Ok(Some(object)) } else { Err(anyhow!("{}", show(&object))) }
+    })
+    .await
+}
+
+/// The handle of a volume.
+pub fn handle(volume: &PersistentVolume) -> &str {
+    let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+    csi.map(|csi| csi.volume_handle.as_str()).unwrap_or_default()
+}
+
+pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+}
+
+impl Ground {
+    /// Waits until the operator has stopped writing: longer than a status that can wait does wait.
+    pub async fn settled(&self) -> Result<()> {
+        eventually(DEADLINE, "the operator stops writing", || async {
+            let mark = self.cluster.audit().mark()?;
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            let writes = self.writes_since(mark)?;
+            anyhow::ensure!(writes.is_empty(), "{writes:?}");
+            Ok(Some(()))
+        })
+        .await
+    }
 }

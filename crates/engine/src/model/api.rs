@@ -103,6 +103,7 @@ impl Model {
     /// Stops or starts serving a kind.
     pub fn serve(&self, kind: &Kind, served: bool) {
         let mut state = self.lock();
+        state.revision += 1;
         state.unserved.retain(|k| k != kind);
         if !served {
             state.unserved.push(kind.clone());
@@ -117,6 +118,11 @@ impl Model {
     /// Ends [`Model::refuse`].
     pub fn admit(&self, target: &ObjectRef) {
         self.lock().refused.remove(target);
+    }
+
+    /// Grows with every change.
+    pub(crate) fn revision(&self) -> u64 {
+        self.lock().revision
     }
 
     /// Writes that changed something, in order.

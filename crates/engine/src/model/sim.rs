@@ -31,6 +31,8 @@ pub struct Sim<C> {
     seconds: AtomicI64,
     /// Kinds whose caches stand still, with what they hold.
     frozen: Mutex<BTreeMap<Kind, Vec<Object>>>,
+    /// The caches as of a revision: most passes of a walk find nothing new.
+    caches: Mutex<Option<(u64, Stores)>>,
 }
 
 /// How a run came to rest.
@@ -45,7 +47,13 @@ pub struct Settled {
 impl<C: Controller> Sim<C> {
     /// A controller on an API server.
     pub fn new(controller: C, model: Arc<Model>) -> Self {
-        Self { controller, model, seconds: AtomicI64::new(1_000_000), frozen: Mutex::default() }
+        Self {
+            controller,
+            model,
+            seconds: AtomicI64::new(1_000_000),
+            frozen: Mutex::default(),
+            caches: Mutex::default(),
+        }
     }
 
     /// Time goes on.
@@ -61,11 +69,13 @@ impl<C: Controller> Sim<C> {
     pub fn freeze(&self, kind: &Kind) {
         let objects = self.model.objects(kind);
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.clone(), objects);
+        *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// All caches are up to date again.
     pub fn thaw(&self) {
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Passes over every key until a whole sweep changes nothing.
@@ -144,6 +154,15 @@ impl<C: Controller> Sim<C> {
     }
 
     fn stores(&self) -> Stores {
+        let revision = self.model.revision();
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*caches {
+            Some((as_of, stores)) if *as_of == revision => stores.clone(),
+            _ => caches.insert((revision, self.read_stores())).1.clone(),
+        }
+    }
+
+    fn read_stores(&self) -> Stores {
         let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stores = Stores::new();
         for watch in self.controller.watches() {
@@ -181,7 +200,7 @@ impl<C: Controller> Around for Surroundings<'_, C> {
     async fn ask(&self, question: Question, _: &Key) -> bool {
         let answer: Result<Value, String> =
             self.sim.controller.look(&question).await.map_err(|fault| fault.message);
-        self.outside.put(question, answer, self.sim.now());
+        self.outside.put(&question, answer, self.sim.now());
         true
     }
 }

@@ -76,7 +76,9 @@ pub fn well_spec(well: &Object) -> WellSpec {
 }
 
 pub fn well_status(well: &Object) -> WellStatus {
-    well.at("/status").map(|status| WellStatus::deserialize(status).expect("a valid status")).unwrap_or_default()
+    well.at("/status")
+        .map(|status| WellStatus::deserialize(status).expect("a valid status"))
+        .unwrap_or_default()
 }
 
 /// A well as a user writes it.
@@ -94,4 +96,12 @@ pub fn spring(kinds: &Kinds, namespace: &str, run: &str, capacity: u64) -> Value
 /// Watches only what belongs to a run.
 pub fn of_run(watch: Watch, run: &str) -> Watch {
     watch.labelled(&format!("{RUN}={run}"))
+}
+
+/// State and reason of a condition.
+pub fn condition(object: &Object, kind: &str) -> (String, String) {
+    let conditions = object.at("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let found = conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"))
 }

@@ -41,6 +41,9 @@ pub enum Call {
     FindPump(String),
 }
 
+/// The reply was lost, or whoever called is dead.
+pub struct NoReply;
+
 /// The house itself.
 #[derive(Default)]
 pub struct House {
@@ -64,12 +67,16 @@ impl House {
         Arc::new(Self { fuse, idempotent, state: Mutex::default() })
     }
 
-    /// Handles a call. None: the reply was lost, or whoever called is dead.
-    pub fn handle(&self, call: &Call) -> Option<Option<Pump>> {
+    /// Handles a call.
+    pub fn handle(&self, call: &Call) -> Result<Option<Pump>, NoReply> {
         match call {
-            Call::FindOrder(number) => Some(self.rooms(|rooms| rooms.pumps.values().find(|p| p.order == *number).cloned())),
-            Call::FindPump(id) => Some(self.rooms(|rooms| rooms.pumps.get(id).cloned())),
-            write => self.fuse.point(|| self.rooms(|rooms| rooms.write(write, self.idempotent))),
+            Call::FindOrder(number) => {
+                Ok(self.rooms(|rooms| rooms.pumps.values().find(|p| p.order == *number).cloned()))
+            }
+            Call::FindPump(id) => Ok(self.rooms(|rooms| rooms.pumps.get(id).cloned())),
+            write => {
+                self.fuse.point(|| self.rooms(|rooms| rooms.write(write, self.idempotent))).ok_or(NoReply)
+            }
         }
     }
 
@@ -131,7 +138,7 @@ fn lost() -> Fault {
 #[async_trait]
 impl Phone for Arc<House> {
     async fn call(&self, call: Call) -> Result<Option<Pump>, Fault> {
-        self.handle(&call).ok_or_else(lost)
+        self.handle(&call).map_err(|NoReply| lost())
     }
 }
 
@@ -165,7 +172,7 @@ async fn answer(
     State((house, killer)): State<(Arc<House>, Killer)>,
     Json(call): Json<Call>,
 ) -> Result<Json<Option<Pump>>, StatusCode> {
-    house.handle(&call).map(Json).ok_or_else(|| {
+    house.handle(&call).map(Json).map_err(|NoReply| {
         if house.fuse.dead()
             && let Some(kill) = killer.lock().unwrap().as_ref()
         {

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use aquifer_engine::cluster::{ApiError, Cluster};
 use aquifer_engine::model::{Mode, Model, Scene, Settled, Sim, walk};
 use aquifer_engine::{Key, Kind, Object};
-use aquifer_engine::cluster::{ApiError, Cluster};
 use serde_json::{Value, json};
 
-use crate::family::{CLAIM, CONFIG_MAP, FINALIZER, Kinds, SECRET, WellSpec, spring, well, well_status};
+use crate::family::{
+    CLAIM, CONFIG_MAP, FINALIZER, Kinds, SECRET, WellSpec, condition, spring, well, well_status,
+};
 use crate::house::House;
 use crate::springs::Springs;
 use crate::story::{Deed, STEPS, deeds};
@@ -104,7 +106,10 @@ fn never_too_much(model: &Model, kinds: &Kinds) {
             let status = object.as_ref().map(well_status).unwrap_or_default();
             held.insert(target.clone(), status.allotted.unwrap_or(0).max(status.using));
             let sum: u64 = held.values().sum();
-            assert!(sum <= capacity, "{sum} of {capacity} are given away after a write to {target}: {held:?}");
+            assert!(
+                sum <= capacity,
+                "{sum} of {capacity} are given away after a write to {target}: {held:?}"
+            );
         }
     }
 }
@@ -119,11 +124,31 @@ fn outside(stage: &Stage) -> Value {
     json!({"made": house.made(), "sizes": sizes, "keys": known, "most": house.most() <= 10})
 }
 
+/// What makes a walk harder.
+#[derive(Clone, Copy, PartialEq)]
+enum Twist {
+    None,
+    /// A repeated order gives the same pump.
+    Idempotent,
+    /// The caches of the children do not move while a step of the story is worked on; then they catch up.
+    StaleCaches,
+    /// Meters are served only in the last step but one.
+    LateKind,
+}
 
-async fn walk_through(steps: usize, idempotent: bool) {
+async fn walk_through(steps: usize, twist: Twist) {
     let script = async |stage: &Stage| {
+        stage.model().serve(&stage.kinds.meter, twist != Twist::LateKind);
         for step in 0..steps {
+            if twist == Twist::StaleCaches {
+                for kind in [&CONFIG_MAP, &CLAIM, &stage.kinds.meter] {
+                    stage.wells.freeze(kind);
+                }
+            }
             act(stage, step);
+            stage.settle().await;
+            stage.wells.thaw();
+            stage.model().serve(&stage.kinds.meter, twist != Twist::LateKind || step >= 1);
             stage.settle().await;
         }
     };
@@ -131,35 +156,50 @@ async fn walk_through(steps: usize, idempotent: bool) {
         never_too_much(stage.model(), &stage.kinds);
         outside(stage)
     };
-    let report = walk(|| Stage::new(idempotent), script, judge).await;
-    println!("walk of {steps} steps: {} write points, {} runs, {} divergent", report.points, report.runs, report.divergent.len());
+    let report = walk(|| Stage::new(twist == Twist::Idempotent), script, judge).await;
+    println!(
+        "walk of {steps} steps: {} write points, {} runs, {} divergent",
+        report.points,
+        report.runs,
+        report.divergent.len()
+    );
     assert!(report.divergent.is_empty(), "{:#?}", report.divergent);
     assert_eq!(report.runs, report.points * Mode::ALL.len());
 }
 
 #[tokio::test]
 async fn a_crash_or_a_lost_reply_at_any_write_of_a_creation_changes_nothing() {
-    walk_through(1, false).await;
+    walk_through(1, Twist::None).await;
 }
 
 #[tokio::test]
 async fn a_crash_or_a_lost_reply_at_any_write_of_growing_changes_nothing() {
-    walk_through(2, false).await;
+    walk_through(2, Twist::None).await;
 }
 
 #[tokio::test]
 async fn a_crash_or_a_lost_reply_at_any_write_of_shrinking_changes_nothing() {
-    walk_through(3, false).await;
+    walk_through(3, Twist::None).await;
 }
 
 #[tokio::test]
 async fn a_crash_or_a_lost_reply_at_any_write_of_a_deletion_changes_nothing() {
-    walk_through(4, false).await;
+    walk_through(4, Twist::None).await;
 }
 
 #[tokio::test]
 async fn the_walk_also_holds_with_an_outside_that_is_idempotent_by_key() {
-    walk_through(4, true).await;
+    walk_through(STEPS, Twist::Idempotent).await;
+}
+
+#[tokio::test]
+async fn the_walk_also_holds_with_caches_that_stand_still() {
+    walk_through(STEPS, Twist::StaleCaches).await;
+}
+
+#[tokio::test]
+async fn the_walk_also_holds_with_a_kind_that_is_served_late() {
+    walk_through(STEPS, Twist::LateKind).await;
 }
 
 /// Both properties of every controller: at rest its plan is constant until its wake-up, and carrying it out writes nothing.
@@ -172,8 +212,8 @@ async fn at_rest_plans_are_constant_and_write_nothing() {
         let keys = [Key::namespaced("ns", "a"), Key::namespaced("ns", "b")];
         for key in &keys {
             let before = stage.wells.plan(key).await;
-            let patience = before.as_ref().and_then(|plan| plan.wake_after).map_or(3600, |after| after.as_secs() as i64 - 1);
-            stage.wells.advance(patience);
+            assert_eq!(before.as_ref().and_then(|plan| plan.wake_after), None, "wells wait for events only");
+            stage.wells.advance(3600);
             assert_eq!(before, stage.wells.plan(key).await, "{key} at step {step}");
         }
         let again = stage.settle().await;
@@ -189,7 +229,9 @@ async fn fifty_wells_share_a_spring_and_never_get_more_than_it_has() {
         stage.well(&format!("w{n:02}"), &WellSpec { metered: false, basin: false, ..WellSpec::new(3, &[]) });
     }
     stage.settle().await;
-    let allotted = || stage.model().objects(&stage.kinds.well).iter().map(|w| well_status(w).allotted.unwrap()).sum::<u64>();
+    let allotted = || {
+        stage.model().objects(&stage.kinds.well).iter().map(|w| well_status(w).allotted.unwrap()).sum::<u64>()
+    };
     let pumping = || stage.house.pumps().iter().map(|p| p.size).sum::<u64>();
     assert_eq!((allotted(), pumping()), (100, 100));
     // The first ones want more: the last ones let go, then the water moves.
@@ -216,11 +258,15 @@ async fn fifty_wells_and_a_crash_while_their_shares_are_written() {
         let stage = Stage::new(false);
         stage.spring(capacity);
         for n in 0..50 {
-            stage.well(&format!("w{n:02}"), &WellSpec { metered: false, basin: false, ..WellSpec::new(3, &[]) });
+            stage.well(
+                &format!("w{n:02}"),
+                &WellSpec { metered: false, basin: false, ..WellSpec::new(3, &[]) },
+            );
         }
         stage.model().fuse.arm(n, mode);
         stage.springs.settle().await;
-        let allotted: u64 = stage.model().objects(&stage.kinds.well).iter().filter_map(|w| well_status(w).allotted).sum();
+        let allotted: u64 =
+            stage.model().objects(&stage.kinds.well).iter().filter_map(|w| well_status(w).allotted).sum();
         assert_eq!(allotted, capacity, "{mode:?} at write {n}");
         never_too_much(stage.model(), &stage.kinds);
     }
@@ -249,20 +295,16 @@ async fn nothing_is_pruned_while_a_step_fails() {
     stage.model().refuse(&CONFIG_MAP.at("ns", "a-z"), ApiError::Invalid("no taps named z".into()));
     stage.well("a", &WellSpec::new(4, &["z"]));
     stage.settle().await;
-    assert_eq!(stage.names(&CONFIG_MAP), ["a-x", "a-y", "b-x"], "the old taps stay until the new one is there");
+    assert_eq!(
+        stage.names(&CONFIG_MAP),
+        ["a-x", "a-y", "b-x"],
+        "the old taps stay until the new one is there"
+    );
     let well = stage.the_well("a");
     assert_eq!(condition(&well, "Ready"), ("False".into(), "Invalid".into()));
     stage.model().admit(&CONFIG_MAP.at("ns", "a-z"));
     stage.settle().await;
     assert_eq!(stage.names(&CONFIG_MAP), ["a-z", "b-x"]);
-}
-
-/// State and reason of a condition.
-pub fn condition(object: &Object, kind: &str) -> (String, String) {
-    let conditions = object.at("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-    let found = conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
-    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
-    (text("status"), text("reason"))
 }
 
 #[tokio::test]
@@ -312,7 +354,7 @@ async fn a_stale_cache_makes_no_second_object_and_no_wrong_deletion() {
     for kind in [CONFIG_MAP, CLAIM, stage.kinds.meter.clone()] {
         stage.wells.freeze(&kind);
     }
-    stage.settle().await;
+    assert_eq!(stage.settle().await.faults, []);
     assert!(stage.model().created().values().all(|n| *n == 1), "{:?}", stage.model().created());
     assert_eq!(condition(&stage.the_well("a"), "Ready").0, "True");
     // The cache of the subjects stands still: it still shows the taps that the user has just dropped, and no deletion.
@@ -343,7 +385,8 @@ async fn a_key_is_minted_once_and_its_bytes_are_in_no_plan_and_no_world() {
     let secret = stage.model().object(&SECRET.at("ns", "a-key")).unwrap();
     assert_eq!(stage.house.pumps()[0].key, fingerprint(&secret), "the pump was ordered with the key");
     let bytes = secret.text("/data/key").to_owned();
-    let seen = format!("{:?} {:?}", stage.wells.plan(&Key::namespaced("ns", "a")).await, stage.model().picture());
+    let seen =
+        format!("{:?} {:?}", stage.wells.plan(&Key::namespaced("ns", "a")).await, stage.model().picture());
     assert!(!seen.contains(&bytes));
     // Somebody deletes it: a new one is made, and the pump stays.
     stage.model().delete(&SECRET.at("ns", "a-key"));
@@ -364,5 +407,51 @@ async fn labels_that_somebody_damages_are_repaired_and_not_taken_for_a_deletion(
     let settled = stage.settle().await;
     assert_eq!(settled.writes, 2, "two repairs: {:?}", stage.model().log());
     assert!(stage.model().created().values().all(|n| *n == 1));
-    assert_eq!(stage.model().object(&CLAIM.at("ns", "a-basin")).unwrap().label(crate::family::RUN), Some(RUN));
+    assert_eq!(
+        stage.model().object(&CLAIM.at("ns", "a-basin")).unwrap().label(crate::family::RUN),
+        Some(RUN)
+    );
+}
+
+fn foreign(stage: &Stage, name: &str) {
+    stage.model().put(
+        &CONFIG_MAP,
+        json!({"metadata": {"namespace": "ns", "name": name}, "data": {"theirs": "precious"}}),
+    );
+}
+
+fn is_untouched(stage: &Stage, name: &str) -> bool {
+    stage.model().object(&CONFIG_MAP.at("ns", name)).unwrap().at("/data")
+        == Some(&json!({"theirs": "precious"}))
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_else_has_taken_is_left_alone_and_reported() {
+    let stage = Stage::new(false);
+    foreign(&stage, "a-x");
+    act(&stage, 0);
+    stage.settle().await;
+    assert!(is_untouched(&stage, "a-x"));
+    assert_eq!(condition(&stage.the_well("a"), "Ready"), ("False".into(), "NameTaken".into()));
+    assert_eq!(stage.names(&CONFIG_MAP), ["a-x", "a-y", "b-x"], "the other taps are there");
+    stage.model().delete(&CONFIG_MAP.at("ns", "a-x"));
+    stage.settle().await;
+    assert_eq!(condition(&stage.the_well("a"), "Ready").0, "True");
+}
+
+#[tokio::test]
+async fn an_object_that_somebody_put_in_the_place_of_ours_is_left_alone() {
+    let stage = Stage::new(false);
+    act(&stage, 0);
+    stage.settle().await;
+    // Our cache still shows our own tap at that name.
+    stage.wells.freeze(&CONFIG_MAP);
+    stage.model().delete(&CONFIG_MAP.at("ns", "a-x"));
+    foreign(&stage, "a-x");
+    act(&stage, 1); // another size: the tap would have to be written
+    stage.settle().await;
+    assert!(is_untouched(&stage, "a-x"));
+    act(&stage, 2); // the tap is no longer wanted: it would have to be pruned
+    stage.settle().await;
+    assert!(is_untouched(&stage, "a-x"));
 }

@@ -2,12 +2,18 @@
 //! on a real control plane, with a fault at every write point. ARCHITECTURE.md explains the engine by it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod decider;
 mod family;
 mod ground;
+mod guests;
 mod house;
 mod in_model;
 mod on_cluster;
+mod quiet;
 mod refusals;
+mod replaced;
+mod replicas;
+mod served_later;
 mod site;
 mod springs;
 mod story;

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use aquifer_engine::Object;
 use aquifer_engine::model::Mode;
 use futures::StreamExt;
 use serde_json::Value;
 
-use crate::site::{Point, Site};
-use crate::story::STEPS;
+use crate::family::{WellSpec, condition, well_status};
+use crate::site::{Point, Site, ready};
+use crate::story::{Deed, STEPS};
 
 /// Runs at the same time: most of a run is waiting.
-const SIDE_BY_SIDE: usize = 8;
+const SIDE_BY_SIDE: usize = 12;
 /// Without `AQUIFER_FULL`, at most so many runs.
-const RUNS: usize = 150;
+const RUNS: usize = 100;
 
 struct Reference {
     pictures: Vec<BTreeMap<String, Value>>,
@@ -33,7 +35,8 @@ async fn undisturbed() -> Reference {
         assert!(site.proxy.wait_idle(Duration::from_millis(1500), Duration::from_secs(30)).await);
         pictures.push(site.picture().await);
     }
-    let refused: Vec<_> = site.proxy.writes().into_iter().filter(|w| !matches!(w.status, Some(200 | 201))).collect();
+    let refused: Vec<_> =
+        site.proxy.writes().into_iter().filter(|w| !matches!(w.status, Some(200 | 201))).collect();
     println!("undisturbed: {} writes, {} of them refused", site.proxy.writes().len(), refused.len());
     let writes = u64::try_from(site.proxy.writes().len()).unwrap();
     let (created, outside, house) = (site.created(), site.outside(), site.house.house.fuse.count());
@@ -62,11 +65,17 @@ async fn disturbed(reference: &Reference, point: Point, mode: Mode) -> (Vec<Stri
         }
     }
     let quiet = site.proxy.wait_idle(Duration::from_millis(300), Duration::from_secs(30)).await;
-    if divergent.is_empty() && (!quiet || same(&reference.pictures[STEPS - 1], &site.picture().await).is_err()) {
+    if divergent.is_empty()
+        && (!quiet || same(&reference.pictures[STEPS - 1], &site.picture().await).is_err())
+    {
         divergent.push(format!("{at}: does not stay as it was: {:?}", site.proxy.writes().last()));
     }
     if site.outside() != reference.outside {
-        divergent.push(format!("{at}: the outside differs: {} instead of {}", site.outside(), reference.outside));
+        divergent.push(format!(
+            "{at}: the outside differs: {} instead of {}",
+            site.outside(),
+            reference.outside
+        ));
     }
     let created = site.created();
     if created != reference.created {
@@ -96,7 +105,8 @@ async fn a_crash_or_a_lost_reply_at_any_write_point_changes_nothing() {
     assert!(reference.created.values().all(|n| *n == 1), "{:?}", reference.created);
     let writes = (1..=reference.writes).map(Point::Write);
     let points: Vec<Point> = writes.chain((1..=reference.house).map(Point::House)).collect();
-    let all: Vec<(Point, Mode)> = points.iter().flat_map(|point| Mode::ALL.map(|mode| (*point, mode))).collect();
+    let all: Vec<(Point, Mode)> =
+        points.iter().flat_map(|point| Mode::ALL.map(|mode| (*point, mode))).collect();
     let full = std::env::var_os("AQUIFER_FULL").is_some();
     let every = if full { 1 } else { all.len().div_ceil(RUNS) };
     let runs: Vec<_> = all.iter().copied().step_by(every).collect();
@@ -116,8 +126,49 @@ async fn a_crash_or_a_lost_reply_at_any_write_point_changes_nothing() {
         .await;
     let struck = ends.iter().filter(|(_, struck)| *struck).count();
     let divergent: Vec<String> = ends.into_iter().flat_map(|(divergent, _)| divergent).collect();
-    println!("{struck} of {} faults struck, {} divergent, {:.0} s", runs.len(), divergent.len(), began.elapsed().as_secs_f64());
+    println!(
+        "{struck} of {} faults struck, {} divergent, {:.0} s",
+        runs.len(),
+        divergent.len(),
+        began.elapsed().as_secs_f64()
+    );
     assert!(divergent.is_empty(), "{divergent:#?}");
     // A run may get along with a few writes less than the undisturbed one, when statuses fall together.
     assert!(struck * 10 >= runs.len() * 9, "only {struck} of {} faults struck", runs.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_wells_share_a_spring_and_never_pump_more_than_it_has() {
+    let site = Site::new("fifty").await;
+    site.start().await;
+    site.act(&Deed::Spring(100)).await;
+    let plain = |want| WellSpec { metered: false, basin: false, ..WellSpec::new(want, &[]) };
+    for n in 0..50 {
+        site.well(&format!("w{n:02}"), &plain(3)).await;
+    }
+    let flows = async |capacity: u64| {
+        let wells = site.objects(&site.kinds.well).await;
+        let rests =
+            |well: &&Object| condition(well, "Ready").0 == "True" || well_status(well).allotted == Some(0);
+        let resting = wells.iter().filter(rests).count();
+        let sum: u64 = site.house.house.pumps().iter().map(|pump| pump.size).sum();
+        anyhow::ensure!(resting == 50 && sum == capacity, "{resting} flow or are dry, {sum} are pumped");
+        anyhow::Ok(Some(()))
+    };
+    site.until("all that the spring has flows", async || flows(100).await).await.unwrap();
+    // The first ones want more: the last ones let go first, and only then the water moves.
+    for n in 0..10 {
+        site.well(&format!("w{n:02}"), &plain(7)).await;
+    }
+    site.until("the water has moved", async || {
+        for n in 0..10 {
+            ready(&site.the_well(&format!("w{n:02}")).await?, 7)?;
+        }
+        flows(100).await
+    })
+    .await
+    .unwrap();
+    assert_eq!(site.house.house.most(), 100, "never more than it has, at any moment");
+    assert!(site.house.house.made().values().all(|n| *n == 1), "{:?}", site.house.house.made());
+    site.stop().await;
 }

@@ -23,14 +23,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WellSpec, spring, well, well_status};
+use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WellSpec, condition, spring, well, well_status};
 use crate::ground::{admin, cluster, namespace, serve, write};
 use crate::house::{House, HouseServer, Killer, Line};
 use crate::springs::Springs;
 use crate::story::{Deed, deeds, expected};
 use crate::wells::Wells;
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a fault strikes.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,16 @@ impl Site {
         let crash = Arc::clone(&proxy);
         *killer.lock().unwrap() = Some(Box::new(move || crash.crash()));
         let house = HouseServer::start(house, killer).await;
-        Self { run: namespace.clone(), namespace, kinds, api, proxy, house, decider: None, operator: Mutex::default() }
+        Self {
+            run: namespace.clone(),
+            namespace,
+            kinds,
+            api,
+            proxy,
+            house,
+            decider: None,
+            operator: Mutex::default(),
+        }
     }
 
     /// A client behind the site's proxy.
@@ -191,7 +200,11 @@ impl Site {
     }
 
     /// Waits for something, bringing the operator back to life when it was killed meanwhile.
-    pub async fn until<T>(&self, what: &str, look: impl AsyncFn() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        look: impl AsyncFn() -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
         eventually(PATIENCE, what, || async {
             self.revive().await?;
             look().await
@@ -202,7 +215,8 @@ impl Site {
     pub async fn act(&self, deed: &Deed) {
         match deed {
             Deed::Spring(capacity) => {
-                self.create(&self.kinds.spring, spring(&self.kinds, &self.namespace, &self.run, *capacity)).await;
+                self.create(&self.kinds.spring, spring(&self.kinds, &self.namespace, &self.run, *capacity))
+                    .await;
             }
             Deed::Well(name, spec) => self.well(name, spec).await,
             Deed::Delete(name) => self.delete(name).await,
@@ -219,7 +233,9 @@ impl Site {
         let body = well(&self.kinds, &self.namespace, name, &self.run, spec);
         let target = self.kinds.well.at(&self.namespace, name);
         if self.api.get(&target).await.unwrap().is_some() {
-            write(&self.api, &target, Verb::Merge { body: json!({"spec": spec}), status: false }).await.unwrap();
+            write(&self.api, &target, Verb::Merge { body: json!({"spec": spec}), status: false })
+                .await
+                .unwrap();
         } else {
             self.create(&self.kinds.well, body).await;
         }
@@ -268,8 +284,10 @@ impl Site {
                 docs.insert(format!("{kind} {}", object.name()), object.0);
             }
         }
-        let mut words: Vec<(String, String)> =
-            docs.iter().map(|(name, doc)| (Object(doc.clone()).uid().to_owned(), format!("uid of {name}"))).collect();
+        let mut words: Vec<(String, String)> = docs
+            .iter()
+            .map(|(name, doc)| (Object(doc.clone()).uid().to_owned(), format!("uid of {name}")))
+            .collect();
         words.push((self.namespace.clone(), "NS".into()));
         for doc in docs.values_mut() {
             mask(doc, &words);
@@ -308,7 +326,7 @@ impl Site {
 /// Ready for its current generation, with this much water.
 pub fn ready(well: &Object, size: u64) -> anyhow::Result<()> {
     let status = well_status(well);
-    let (state, reason) = crate::in_model::condition(well, "Ready");
+    let (state, reason) = condition(well, "Ready");
     let current = well.at("/status/observedGeneration") == well.at("/metadata/generation");
     let flows = status.allotted == Some(size) && status.using == size && status.order.is_none();
     ensure!(state == "True" && current && flows, "{} is {state} {reason}, {status:?}", well.name());
@@ -331,7 +349,12 @@ fn mask(value: &mut Value, words: &[(String, String)]) {
     match value {
         Value::Object(map) => {
             for field in [
-                "resourceVersion", "generation", "creationTimestamp", "managedFields", "observedGeneration", "lastTransitionTime",
+                "resourceVersion",
+                "generation",
+                "creationTimestamp",
+                "managedFields",
+                "observedGeneration",
+                "lastTransitionTime",
                 INTENT,
             ] {
                 map.remove(field);

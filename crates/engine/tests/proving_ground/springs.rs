@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use aquifer_engine::{
-    ChildKind, Condition, Controller, Key, Kind, Object, Plan, Record, Seen, Shape, State, Status, Step, Subject, View, Wakes, Watch,
+    ChildKind, Condition, Controller, Key, Kind, Object, Plan, Record, Seen, Shape, State, Status, Step,
+    Subject, View, Wakes, Watch,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -89,7 +90,8 @@ impl Controller for Springs {
         });
         let served = shares.values().sum::<u64>();
         let status = Status::default().field("claimants", claims.len()).field("allotted", served);
-        let ready = Condition::new("Ready", State::True, "Divided", format!("{served} of {capacity} are allotted"));
+        let ready =
+            Condition::new("Ready", State::True, "Divided", format!("{served} of {capacity} are allotted"));
         Plan::none().stage(records.collect()).status(status.condition(ready))
     }
 }

@@ -7,21 +7,25 @@ use std::time::Duration;
 
 use aquifer_base::Sealed;
 use aquifer_engine::cluster::Cluster;
+use aquifer_engine::intent::owner_key;
 use aquifer_engine::remote::Remote;
 use aquifer_engine::{
-    ChildKind, Class, Condition, Controller, Effect, Expect, Fault, Kind, Mint, Object, ObjectRef, Plan, Question, Record, Seen,
-    Shape, State, Status, Step, Subject, View, Watch, Why,
+    ChildKind, Condition, Controller, Effect, Expect, Fault, Kind, Mint, Object, ObjectRef, Plan, Question,
+    Record, Seen, Shape, State, Status, Step, Subject, View, Watch, Why,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::family::{CLAIM, CONFIG_MAP, FINALIZER, Kinds, Order, RUN, SECRET, WellSpec, WellStatus, of_run, well_spec, well_status};
+use crate::family::{
+    CLAIM, CONFIG_MAP, FINALIZER, Kinds, Order, RUN, SECRET, WellSpec, WellStatus, of_run, well_spec,
+    well_status,
+};
 use crate::house::{Call, Phone, Pump};
 
 /// An answer of the house is good for this long.
-const FRESH: Duration = Duration::from_secs(60);
+const FRESH: Duration = Duration::from_mins(1);
 
 pub struct Wells {
     pub kinds: Kinds,
@@ -40,7 +44,10 @@ pub struct World {
     pub key: Seen<Option<Object>>,
     pub basin: Seen<Option<Object>>,
     pub meter: Seen<Option<Object>>,
+    /// Our taps, wanted or not.
     pub taps: Seen<Vec<Object>>,
+    /// What is known at the names of the wanted taps; it may be somebody else's.
+    pub places: BTreeMap<String, Seen<Option<Object>>>,
     /// Our pump by its id, or by our order.
     pub pump: Seen<Option<Pump>>,
 }
@@ -89,6 +96,7 @@ impl Controller for Wells {
             (None, Some(order)) => Some(Question::new("order", &order.number)),
             (None, None) => None,
         };
+        let wanted = subject.object.as_ref().map(|well| well_spec(well).taps).unwrap_or_default();
         let none = Seen::Known { value: Value::Null, read_at: Timestamp::UNIX_EPOCH };
         let pump = question.map_or(none, |question| view.ask(question, FRESH));
         World {
@@ -96,6 +104,10 @@ impl Controller for Wells {
             basin: view.exact(&named(subject, &CLAIM, "basin")),
             meter: view.exact(&named(subject, &self.kinds.meter, "meter")),
             taps: view.mine(&CONFIG_MAP),
+            places: wanted
+                .into_iter()
+                .map(|tap| (tap.clone(), view.get(&named(subject, &CONFIG_MAP, &tap))))
+                .collect(),
             pump: pump.map(|pump| serde_json::from_value(pump).expect("the house speaks of pumps")),
         }
     }
@@ -123,7 +135,7 @@ impl Controller for Wells {
             "order" => {
                 let secret = SECRET.at(&argument("namespace"), &argument("secret"));
                 let key = self.keys.get(&secret).await.map_err(|error| Fault::api("read the key", &error))?;
-                let key = key.as_ref().map(|secret| fingerprint(secret)).unwrap_or_default();
+                let key = key.as_ref().map(fingerprint).unwrap_or_default();
                 Call::Order { buyer: argument("buyer"), number: argument("number"), size, key }
             }
             "resize" => Call::Resize { id: argument("id"), size },
@@ -166,8 +178,12 @@ struct Case<'a> {
 impl Case<'_> {
     /// The well is gone and its finalizer was taken off by force: what holds no data is tidied up.
     fn orphans(&self) -> Plan {
-        let key = self.world.key.present().filter(|key| aquifer_engine::intent::owner_key(key).is_some_and(|o| o == self.subject.key));
-        let deletions = self.deletions(self.taps()).chain(self.deletions(self.world.meter.present())).chain(self.deletions(key));
+        let key =
+            self.world.key.present().filter(|key| owner_key(key).is_some_and(|o| o == self.subject.key));
+        let deletions = self
+            .deletions(self.taps())
+            .chain(self.deletions(self.world.meter.present()))
+            .chain(self.deletions(key));
         Plan::none().stage(deletions.collect())
     }
 
@@ -191,7 +207,8 @@ impl Case<'_> {
     /// The pump first, then what hangs on it, then what holds data and the key; the finalizer last.
     fn teardown(&self, well: &Object) -> Plan {
         let status = well_status(well);
-        let say = |text: &str| self.status(&status).condition(Condition::new("Ready", State::False, "Deleting", text));
+        let say =
+            |text: &str| said(&status).condition(Condition::new("Ready", State::False, "Deleting", text));
         match &self.world.pump {
             Seen::Unknown(why) => return Plan::none().status(say(&format!("the pump house is {why}"))),
             Seen::Known { value: Some(pump), .. } => {
@@ -201,14 +218,20 @@ impl Case<'_> {
             Seen::Known { value: None, .. } => {}
         }
         let fittings: Vec<&Object> = self.taps().chain(self.world.meter.present()).collect();
-        let blind = [self.world.taps.why(), self.world.meter.why()].into_iter().flatten().any(|why| *why != Why::NotServed);
+        let blind = [self.world.taps.why(), self.world.meter.why()]
+            .into_iter()
+            .flatten()
+            .any(|why| *why != Why::NotServed);
         if blind || !fittings.is_empty() {
             let plan = Plan::none().stage(self.deletions(fittings).collect());
             return plan.status(say("taps and meter are being removed"));
         }
-        let rest: Vec<&Object> = self.world.basin.present().into_iter().chain(self.world.key.present()).collect();
+        let rest: Vec<&Object> =
+            self.world.basin.present().into_iter().chain(self.world.key.present()).collect();
         if !(self.world.basin.absent() && self.world.key.absent()) {
-            return Plan::none().stage(self.deletions(rest).collect()).status(say("basin and key are being removed"));
+            return Plan::none()
+                .stage(self.deletions(rest).collect())
+                .status(say("basin and key are being removed"));
         }
         Plan::none().release()
     }
@@ -220,17 +243,25 @@ impl Case<'_> {
             let secret = named(self.subject, &SECRET, "key").key;
             first.push(Step::Mint(Mint { secret, recipe: "key".into() }));
         }
-        if spec.basin && let Some(basin) = self.world.basin.known() {
+        if spec.basin
+            && let Some(basin) = self.world.basin.known()
+        {
             let target = named(self.subject, &CLAIM, "basin");
             let content = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-            first.push(Step::apply(target.clone(), self.child(&target, content), Expect::seen(basin.as_ref())));
+            first.push(Step::apply(
+                target.clone(),
+                self.child(&target, content),
+                Expect::seen(basin.as_ref()),
+            ));
         }
         let plan = Plan::none().hold().stage(first);
         let Some(allotted) = status.allotted else {
             return self.waiting(plan, &status, "Unallotted", "the spring has not allotted anything yet");
         };
         let pump = match &self.world.pump {
-            Seen::Unknown(why) => return self.waiting(plan, &status, "PumpHouse", &format!("the pump house is {why}")),
+            Seen::Unknown(why) => {
+                return self.waiting(plan, &status, "PumpHouse", &format!("the pump house is {why}"));
+            }
             Seen::Known { value, .. } => value.as_ref(),
         };
         match pump {
@@ -241,9 +272,18 @@ impl Case<'_> {
                     status.using = allotted;
                     return self.fit(plan, &spec, &status, pump);
                 }
-                let resize = effect(well, &format!("resize-{allotted}"), &pump.id, json!({"id": pump.id, "size": allotted}));
+                let resize = effect(
+                    well,
+                    &format!("resize-{allotted}"),
+                    &pump.id,
+                    json!({"id": pump.id, "size": allotted}),
+                );
                 let raise = pump.size.max(allotted);
-                let plan = if status.using < raise { plan.stage(vec![self.record(well, json!({"using": raise}))]) } else { plan };
+                let plan = if status.using < raise {
+                    plan.stage(vec![self.record(well, &json!({"using": raise}))])
+                } else {
+                    plan
+                };
                 status.using = status.using.max(raise);
                 self.waiting(plan.stage(vec![resize]), &status, "Resizing", "the pump is being resized")
             }
@@ -251,7 +291,9 @@ impl Case<'_> {
                 (status.pump, status.order, status.using) = (None, None, 0);
                 self.waiting(plan, &status, "Dry", "the spring has nothing left")
             }
-            None if self.world.key.present().is_none() => self.waiting(plan, &status, "Key", "the key is being made"),
+            None if self.world.key.present().is_none() => {
+                self.waiting(plan, &status, "Key", "the key is being made")
+            }
             None => {
                 status.pump = None;
                 let recorded = status.order.clone();
@@ -266,7 +308,9 @@ impl Case<'_> {
                 let plan = if recorded.is_some() {
                     plan
                 } else {
-                    plan.stage(vec![self.record(well, json!({"order": order, "using": order.size, "pump": null}))])
+                    plan.stage(vec![
+                        self.record(well, &json!({"order": order, "using": order.size, "pump": null})),
+                    ])
                 };
                 (status.using, status.order) = (order.size, Some(order));
                 self.waiting(plan.stage(vec![make]), &status, "Ordering", "a pump is being ordered")
@@ -284,21 +328,34 @@ impl Case<'_> {
                 let plan = plan.stage(vec![Step::apply(target, intent, Expect::seen(value.as_ref()))]);
                 (plan, Some(Condition::new("Metered", State::True, "Fitted", "the meter counts")))
             }
-            Seen::Unknown(why) => {
-                (plan.keep(target), Some(Condition::new("Metered", State::False, "NotInstalled", format!("no meter: {why}"))))
-            }
+            Seen::Unknown(why) => (
+                plan.keep(target),
+                Some(Condition::new("Metered", State::False, "NotInstalled", format!("no meter: {why}"))),
+            ),
         };
-        let Seen::Known { value: seen, .. } = &self.world.taps else {
-            return self.waiting(plan, status, "Taps", "the taps are not known yet");
-        };
-        let taps = spec.taps.iter().map(|tap| {
+        let mut steps = Vec::new();
+        let mut taken = Vec::new();
+        for tap in &spec.taps {
             let target = named(self.subject, &CONFIG_MAP, tap);
-            let there = seen.iter().find(|object| object.key() == target.key);
-            Step::apply(target.clone(), self.child(&target, json!({"data": {"size": pump.size.to_string()}})), Expect::seen(there))
-        });
-        let mut said = self.status(status).condition(Condition::new("Ready", State::True, "Flowing", format!("{} flow", pump.size)));
-        said.conditions.extend(metered);
-        plan.stage(taps.collect()).status(said)
+            let Some(place) = self.world.places.get(tap).and_then(Seen::known) else {
+                return self.waiting(plan, status, "Taps", "the taps are not known yet");
+            };
+            if place.as_ref().is_some_and(|object| owner_key(object).as_ref() != Some(&self.subject.key)) {
+                taken.push(target.to_string());
+            } else {
+                let intent = self.child(&target, json!({"data": {"size": pump.size.to_string()}}));
+                steps.push(Step::apply(target, intent, Expect::seen(place.as_ref())));
+            }
+        }
+        let ready = if taken.is_empty() {
+            Condition::new("Ready", State::True, "Flowing", format!("{} flow", pump.size))
+        } else {
+            let message = format!("{} is somebody else's; rename the tap or remove it", taken.join(", "));
+            Condition::new("Ready", State::False, "NameTaken", message).warning()
+        };
+        let mut flowing = said(status).condition(ready);
+        flowing.conditions.extend(metered);
+        plan.stage(steps).status(flowing)
     }
 
     /// Nothing can be said about taps and meter yet: they stay as they are.
@@ -307,21 +364,10 @@ impl Case<'_> {
             plan = plan.keep(CONFIG_MAP.key(&tap.key()));
         }
         let plan = plan.keep(named(self.subject, &self.kinds.meter, "meter"));
-        plan.status(self.status(status).condition(Condition::new("Ready", State::False, reason, message)).soon())
+        plan.status(said(status).condition(Condition::new("Ready", State::False, reason, message)).soon())
     }
 
-    fn status(&self, status: &WellStatus) -> Status {
-        let mut said = Status::default().field("using", status.using);
-        if let Some(order) = &status.order {
-            said = said.field("order", json!(order));
-        }
-        if let Some(pump) = &status.pump {
-            said = said.field("pump", pump.clone());
-        }
-        said
-    }
-
-    fn record(&self, well: &Object, fields: Value) -> Step {
+    fn record(&self, well: &Object, fields: &Value) -> Step {
         Step::Record(Record {
             target: self.kinds.well.key(&well.key()),
             uid: well.uid().into(),
@@ -334,7 +380,8 @@ impl Case<'_> {
         let mut intent = content;
         intent["apiVersion"] = json!(target.kind.api_version());
         intent["kind"] = json!(target.kind.kind);
-        intent["metadata"] = json!({"namespace": target.key.namespace, "name": target.key.name, "labels": {RUN: self.run}});
+        intent["metadata"] =
+            json!({"namespace": target.key.namespace, "name": target.key.name, "labels": {RUN: self.run}});
         intent
     }
 }
@@ -344,7 +391,14 @@ fn effect(well: &Object, operation: &str, about: &str, arguments: Value) -> Step
     Step::Effect(Effect { operation: word, key: format!("{}/{operation}/{about}", well.uid()), arguments })
 }
 
-/// A fault for tests that need one.
-pub fn transient(message: &str) -> Fault {
-    Fault::new(Class::Transient, message)
+/// Our part of the status, without conditions.
+fn said(status: &WellStatus) -> Status {
+    let mut said = Status::default().field("using", status.using);
+    if let Some(order) = &status.order {
+        said = said.field("order", json!(order));
+    }
+    if let Some(pump) = &status.pump {
+        said = said.field("pump", pump.clone());
+    }
+    said
 }

@@ -1,0 +1,9 @@
+//! The real binary: what a person reads, what a script gets, and what a cluster sees of its processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "cli/process.rs"]
+mod process;
+#[path = "cli/running.rs"]
+mod running;
+#[path = "cli/words.rs"]
+mod words;

@@ -1,0 +1,245 @@
+//! The binary at work on a real control plane, under the operator's own account.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use aquifer_lab::install::{self, Account, USER};
+use aquifer_lab::{Call, Cluster, Lab, Mark, eventually};
+use rustix::process::Signal;
+
+use super::process::{DEADLINE, Operator, aquifer, output, stderr, stdout};
+
+const SHARED_VOLUME: &str = "apiVersion: aws-efs.managed.openshift.io/v1alpha1
+kind: SharedVolume
+metadata: {name: NAME, namespace: default}
+spec: {fileSystemID: fs-0123456789abcdef0, accessPointID: ACCESS_POINT}
+";
+
+/// A cluster that was set up with the binary and kubectl.
+struct Ground {
+    cluster: Cluster,
+    account: Account,
+}
+
+impl Ground {
+    async fn start() -> Result<Self> {
+        let cluster = Lab::test_cluster().start().await?;
+        let crds = stdout(&output(&["crds"]));
+        let said = apply(&cluster, &crds)?;
+        ensure!(said.contains("sharedvolumes.aws-efs.managed.openshift.io created"), "{said}");
+        kubectl(&cluster, &["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
+        install::user_roles(&cluster.client()?).await?;
+        let account = install::identity(&cluster).await?;
+        Ok(Self { cluster, account })
+    }
+
+    fn operator(&self, identity: &str) -> Result<Operator> {
+        Operator::start(&self.account.kubeconfig, identity)
+    }
+
+    fn share(&self, name: &str, access_point: &str) -> Result<()> {
+        let body = SHARED_VOLUME.replace("NAME", name).replace("ACCESS_POINT", access_point);
+        apply(&self.cluster, &body).map(drop)
+    }
+
+    fn wait_ready(&self, name: &str) -> Result<()> {
+        self.kubectl(&["wait", "--for=condition=Ready", &format!("sv/{name}"), "--timeout=30s"]).map(drop)
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        kubectl(&self.cluster, arguments)
+    }
+
+    fn holder(&self) -> Result<String> {
+        self.kubectl(&[
+            "get",
+            "lease",
+            "-n",
+            "aquifer-system",
+            "aquifer",
+            "-o",
+            "jsonpath={.spec.holderIdentity}",
+        ])
+    }
+
+    /// Writes of the operator since a mark, Leases and Events apart.
+    fn writes_since(&self, mark: Mark) -> Result<Vec<Call>> {
+        let calls = self.cluster.audit().since(mark)?;
+        Ok(calls.into_iter().filter(|c| c.user == USER && c.is_write() && !c.is_lease_or_event()).collect())
+    }
+
+    async fn at_rest(&self) -> Result<Mark> {
+        eventually(DEADLINE, "the operator rests", || async {
+            let mark = self.cluster.audit().mark()?;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let writes = self.writes_since(mark)?;
+            if writes.is_empty() { Ok(Some(mark)) } else { Err(anyhow!("{writes:?}")) }
+        })
+        .await
+    }
+}
+
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let done = cluster.kubectl().args(arguments).output()?;
+    ensure!(done.status.success(), "kubectl {arguments:?}: {}{}", stdout(&done), stderr(&done));
+    Ok(stdout(&done))
+}
+
+fn apply(cluster: &Cluster, yaml: &str) -> Result<String> {
+    let mut command = cluster.kubectl();
+    command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    child.stdin.take().context("no pipe")?.write_all(yaml.as_bytes())?;
+    let done = child.wait_with_output()?;
+    ensure!(done.status.success(), "kubectl apply: {}{}", stdout(&done), stderr(&done));
+    ensure!(!stderr(&done).to_lowercase().contains("warning"), "kubectl apply warns: {}", stderr(&done));
+    Ok(stdout(&done))
+}
+
+#[tokio::test]
+async fn an_operator_runs_answers_looks_again_and_hands_over() -> Result<()> {
+    let ground = Ground::start().await?;
+    let again = apply(&ground.cluster, &stdout(&output(&["crds"])))?;
+    assert!(
+        again.lines().all(|line| line.ends_with("unchanged")),
+        "the definitions are stored as they are printed: {again}"
+    );
+
+    let mut first = ground.operator("first")?;
+    first.ready().await?;
+    first.leads().await?;
+    ground.share("data", "fsap-0123456789abcdef0")?;
+    ground.wait_ready("data")?;
+    ground.kubectl(&["wait", "--for=condition=Ready", "component/efs-driver", "--timeout=30s"])?;
+    assert_eq!(first.get("/livez").await?, (200, "alive\n".into()));
+    let (_, metrics) = first.get("/metrics").await?;
+    for controller in ["aquifer-efs-volumes", "aquifer-efs-driver"] {
+        let line = format!("aquifer_controller_passes_total{{controller=\"{controller}\",outcome=\"ok\"}}");
+        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
+    }
+    assert!(ground.holder()?.starts_with("first_"), "{}", ground.holder()?);
+
+    // Asked to look at everything again, it finds nothing to do.
+    let mark = ground.at_rest().await?;
+    let passes = first.metric("aquifer_controller_passes_total").await?;
+    first.signal(Signal::HUP)?;
+    eventually(DEADLINE, "every object is looked at", || async {
+        let now = first.metric("aquifer_controller_passes_total").await?;
+        if now >= passes + 2 { Ok(Some(())) } else { Err(anyhow!("{passes} passes, then {now}")) }
+    })
+    .await?;
+    ground.at_rest().await?;
+    assert_eq!(ground.writes_since(mark)?, Vec::<Call>::new());
+
+    // A second one is ready and idle; it takes over when the first is killed, and makes nothing a second time.
+    let mut second = ground.operator("second")?;
+    second.ready().await?;
+    assert_eq!(second.metric("aquifer_leader").await?, 0);
+    let uids = |kinds: &str| {
+        let columns = "custom-columns=KIND:.kind,NAME:.metadata.name,UID:.metadata.uid";
+        ground.kubectl(&["get", kinds, "-A", "--no-headers", "-o", columns])
+    };
+    let ours = "pv,pvc,daemonset,csidriver,storageclass,component";
+    let before = uids(ours)?;
+    let mark = ground.cluster.audit().mark()?;
+    first.signal(Signal::KILL)?;
+    let killed = Instant::now();
+    first.ended().await?;
+    ground.share("more", "fsap-0fedcba9876543210")?;
+    second.leads().await?;
+    let took = killed.elapsed();
+    println!("taken over {:.1} s after kill -9", took.as_secs_f64());
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    ground.wait_ready("more")?;
+    ground.at_rest().await?;
+    let after = uids(ours)?;
+    for line in before.lines() {
+        assert!(after.contains(line), "{line} is not in\n{after}");
+    }
+    let made: Vec<_> =
+        ground.writes_since(mark)?.into_iter().filter(|call| !call.name.contains("more")).collect();
+    assert_eq!(made, Vec::<Call>::new(), "only the new SharedVolume is worked on");
+
+    // It ends when asked to, and the next one need not wait for the lease.
+    second.signal(Signal::TERM)?;
+    let ended = second.ended().await?;
+    assert_eq!(ended.code(), Some(0), "{}", second.log());
+    assert_eq!(ground.holder()?, "");
+    let asked = Instant::now();
+    let third = ground.operator("third")?;
+    third.leads().await?;
+    println!("leads {:.1} s after its start, the lease was given back", asked.elapsed().as_secs_f64());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_that_cannot_renew_its_lease_ends_and_says_why() -> Result<()> {
+    let ground = Ground::start().await?;
+    let mut operator = ground.operator("lonely")?;
+    operator.leads().await?;
+    ground.cluster.stop_program("kube-apiserver").await?;
+    let stopped = Instant::now();
+    let ended = operator.ended().await?;
+    println!("ended {:.1} s after the API server", stopped.elapsed().as_secs_f64());
+    assert!(!ended.success());
+    let log = operator.log();
+    assert!(log.contains("lost the lease aquifer-system/aquifer"), "{log}");
+    assert!(log.lines().last().unwrap_or_default().starts_with("aquifer: "), "{log}");
+    ground.cluster.start_program("kube-apiserver").await?;
+    // Its successor, as a restarted container would be.
+    let operator = ground.operator("lonely")?;
+    operator.leads().await
+}
+
+#[tokio::test]
+async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Result<()> {
+    let ground = Ground::start().await?;
+    let operator = ground.operator("one")?;
+    operator.leads().await?;
+    ground.share("data", "fsap-0123456789abcdef0")?;
+    ground.wait_ready("data")?;
+    ground.kubectl(&["wait", "--for=condition=Ready", "component/efs-driver", "--timeout=30s"])?;
+    apply(
+        &ground.cluster,
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: by-hand}, spec: {capacity: {storage: 1Gi}, \
+         accessModes: [ReadWriteMany], csi: {driver: efs.csi.aws.com, volumeHandle: fs-0123456789abcdef1}}}",
+    )?;
+    let uninstall = |more: &[&str]| {
+        let mut command = aquifer();
+        command.args(["efs", "uninstall", "--kubeconfig"]).arg(ground.cluster.kubeconfig()).args(more);
+        command.output()
+    };
+
+    // Nobody there to ask: nothing happens.
+    let refused = uninstall(&[])?;
+    assert!(!refused.status.success());
+    assert!(stdout(&refused).contains("SharedVolume default/data"), "{}", stdout(&refused));
+    assert!(stderr(&refused).contains("--yes"), "{}", stderr(&refused));
+    assert_eq!(ground.kubectl(&["get", "component", "efs-driver", "-o", "jsonpath={.spec.desired}"])?, "");
+    ground.wait_ready("data")?;
+
+    // Something holds it: it says what, and that it goes on.
+    let held = uninstall(&["--yes", "--timeout", "4"])?;
+    assert!(!held.status.success());
+    assert!(stderr(&held).contains("not finished") && stderr(&held).contains("by-hand"), "{}", stderr(&held));
+    ground.kubectl(&["delete", "pv", "by-hand"])?;
+    let done = uninstall(&["--yes"])?;
+    println!("{}", stdout(&done));
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert!(stdout(&done).contains("are gone"), "{}", stdout(&done));
+    for kinds in
+        ["sv,pv,pvc", "daemonset,csidriver,storageclass", "clusterrole/efs-csi-node-role", "ns/aquifer-efs"]
+    {
+        let mut arguments = vec!["get", kinds, "--ignore-not-found", "-o", "name"];
+        if !kinds.contains('/') {
+            arguments.push("-A");
+        }
+        assert_eq!(ground.kubectl(&arguments)?, "", "{kinds}");
+    }
+    let again = uninstall(&["--yes"])?;
+    assert!(again.status.success(), "{}", stderr(&again));
+    drop(operator);
+    Ok(())
+}

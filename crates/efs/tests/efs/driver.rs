@@ -1,0 +1,215 @@
+//! The driver's objects: made on start, fitted to the cluster, and never at the cost of what others own.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use aquifer_api::component::ObjectState;
+use aquifer_api::driver::{self, DRIVER_NAME, STORAGE_CLASS as CLASS_NAME};
+use aquifer_api::openshift;
+use aquifer_efs::driver::{Driver, Management};
+use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS, STORAGE_CLASS};
+use aquifer_lab::{Call, eventually};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::harness::{ACCESS_POINT, Corner, DEADLINE, Ground, Operator, condition, shared};
+use super::objects::{Objects, PLAIN, at_rest, constraints_api, content, ready, restored, state};
+
+#[tokio::test]
+async fn on_start_every_object_of_the_driver_is_made_and_reported() -> Result<()> {
+    let objects = Objects::on(shared().await)?;
+    let component = objects.installed().await?;
+    let status = component.status.clone().unwrap_or_default();
+    let listed: Vec<&str> = status.objects.iter().map(|object| object.kind.as_str()).collect();
+    let expected: Vec<String> = PLAIN.iter().map(ToString::to_string).collect();
+    assert_eq!(listed, expected, "no constraints on plain Kubernetes");
+    for object in &status.objects {
+        assert_eq!(object.state, ObjectState::Current, "{object:?}");
+        let kind = PLAIN.into_iter().find(|kind| kind.kind == object.kind).context("an unknown kind")?;
+        let live = objects.get(&kind).await?.with_context(|| format!("there is no {kind}"))?;
+        assert_eq!(object.uid, live.metadata.uid, "{kind}");
+    }
+    let namespace = objects.there(&NAMESPACE).await?;
+    for mode in ["enforce", "audit", "warn"] {
+        let label = format!("pod-security.kubernetes.io/{mode}");
+        assert_eq!(namespace.labels().get(&label).map(String::as_str), Some("privileged"), "{mode}");
+    }
+    // The part that mounts is reported apart: there is no node here that could run it.
+    let nodes = status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == "NodesReady")
+        .context("no NodesReady")?;
+    assert_eq!((nodes.status.as_str(), nodes.reason.as_str()), ("Unknown", "NoNodes"), "{nodes:?}");
+
+    let corner = Corner::new().await?;
+    corner.create("data", Some(ACCESS_POINT)).await?;
+    let is = |shared: &_| condition(shared, "DriverReady").is_some_and(|driver| driver["status"] == "True");
+    corner.until("data", "knows that the driver is there", is).await?;
+    corner.delete("data").await?;
+    corner.gone("data").await
+}
+
+#[tokio::test]
+async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
+    let ground = Ground::start().await?;
+    let objects = Objects::on(&ground)?;
+    let operator = ground.operator();
+    objects.installed().await?;
+    let expressions = |object: &Value| {
+        let affinity = &object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        let terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone();
+        terms[0]["matchExpressions"].to_string()
+    };
+    let excludes = |object: &Value| expressions(object).contains("node-role.kubernetes.io/control-plane");
+    let selects = |object: &Value| expressions(object).contains("node-role.kubernetes.io/worker");
+
+    // Without the worker label everything but the control plane gets the driver; with it, workers do.
+    objects.until(&DAEMON_SET, "excludes the control plane", excludes).await?;
+    let nodes: Api<Node> = Api::all(ground.cluster.client()?);
+    let node = |name: &str, labels: Value| {
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))
+    };
+    nodes.create(&PostParams::default(), &node("plain", json!({}))?).await?;
+    nodes
+        .create(&PostParams::default(), &node("worker", json!({"node-role.kubernetes.io/worker": ""}))?)
+        .await?;
+    objects.until(&DAEMON_SET, "selects workers", |object| selects(object) && !excludes(object)).await?;
+    nodes.delete("worker", &DeleteParams::default()).await?;
+    objects.until(&DAEMON_SET, "excludes the control plane again", excludes).await?;
+
+    // The API of constraints comes and goes while the operator runs.
+    constraints_api(&ground).await?;
+    objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
+    let listed = |wanted: Option<ObjectState>| {
+        move |component: &_| state(component, &SECURITY_CONTEXT_CONSTRAINTS) == wanted
+    };
+    objects.component("lists the constraints", listed(Some(ObjectState::Current))).await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(ground.cluster.client()?);
+    definitions.delete(&openshift::test_crd().name_any(), &DeleteParams::default()).await?;
+    objects.component("no longer lists the constraints", listed(None)).await?;
+    objects.installed().await?;
+
+    // A Component that somebody deletes comes back, and nothing of the driver is made anew.
+    let before = objects.uids(&PLAIN).await?;
+    let old = objects.installed().await?;
+    objects.components().delete(driver::COMPONENT, &DeleteParams::default()).await?;
+    objects.component("has a new Component", |component| component.uid() != old.uid()).await?;
+    objects.installed().await?;
+    at_rest(&ground).await?;
+    assert_eq!(objects.uids(&PLAIN).await?, before);
+    assert!(operator.health.missing().is_empty(), "{:?}", operator.health.missing());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_object_that_cannot_be_made_degrades_and_keeps_no_other_away() -> Result<()> {
+    let ground = Ground::start().await?;
+    let objects = Objects::on(&ground)?;
+    let roles: Api<ClusterRole> = Api::all(ground.cluster.client()?);
+    let full = roles.get("aquifer").await?;
+    let mut less = full.clone();
+    let granted = less.rules.get_or_insert_default();
+    for rule in granted.iter_mut().filter(|rule| rule.verbs.iter().any(|verb| verb == "create")) {
+        rule.resources.iter_mut().for_each(|resources| resources.retain(|one| one != "storageclasses"));
+    }
+    granted.push(serde_json::from_value(
+        json!({"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get", "list", "watch"]}),
+    )?);
+    roles.replace("aquifer", &PostParams::default(), &less).await?;
+
+    let operator = ground.operator();
+    let component = objects.reason("AccessDenied").await?;
+    let said = ready(&component).context("no Ready")?;
+    assert_eq!(said.status, "False");
+    assert!(said.message.contains("StorageClass") && said.message.contains(CLASS_NAME), "{}", said.message);
+    assert_eq!(component.status.clone().unwrap_or_default().message.as_deref(), Some(said.message.as_str()));
+    for kind in PLAIN.iter().filter(|kind| **kind != STORAGE_CLASS) {
+        objects.there(kind).await?;
+    }
+    objects
+        .component("lists what is there", |component| {
+            state(component, &DAEMON_SET) == Some(ObjectState::Current)
+        })
+        .await?;
+    // While one thing fails, and has failed for a while, the others are still looked after.
+    let denied =
+        |log: &[Call]| log.iter().filter(|c| c.resource == "storageclasses" && c.code == 403).count();
+    eventually(DEADLINE, "several tries", || async {
+        let tries = denied(&ground.writes_since(ground.cluster.audit().beginning())?);
+        if tries >= 4 { Ok(Some(())) } else { Err(anyhow!("{tries} tries")) }
+    })
+    .await?;
+    let before = objects.there(&CSI_DRIVER).await?;
+    let began = Instant::now();
+    objects.delete(&CSI_DRIVER).await?;
+    restored(&objects, &CSI_DRIVER, &before, true).await?;
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+
+    let mut again = roles.get("aquifer").await?;
+    again.rules = full.rules;
+    roles.replace("aquifer", &PostParams::default(), &again).await?;
+    let began = Instant::now();
+    objects.installed().await?;
+    println!("healed {:.1} s after the right was given back", began.elapsed().as_secs_f64());
+    drop(operator);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
+    let ground = Ground::start().await?;
+    let objects = Objects::on(&ground)?;
+
+    // Told to keep out, it makes nothing and says so.
+    let outside = Driver { management: Management::External, ..Driver::default() };
+    let operator = Operator::start(&ground.account.kubeconfig, outside);
+    let component = objects.reason("External").await?;
+    let said = ready(&component).context("no Ready")?;
+    assert!(said.status == "Unknown" && said.message.contains("--efs-statics=external"), "{said:?}");
+    assert_eq!(objects.present().await?, Vec::<String>::new());
+    operator.crash();
+
+    // A CSIDriver of somebody else's: so is the whole driver. When it goes, ours comes by itself, into a namespace
+    // that was there before.
+    let theirs = objects.create(&CSI_DRIVER, json!({"spec": {"attachRequired": false}})).await?;
+    let namespace = objects.create(&NAMESPACE, json!({})).await?;
+    let operator = ground.operator();
+    let component = objects
+        .component("names the foreign CSIDriver", |component| {
+            ready(component)
+                .is_some_and(|ready| ready.reason == "External" && ready.message.contains(DRIVER_NAME))
+        })
+        .await?;
+    assert_eq!(state(&component, &CSI_DRIVER), Some(ObjectState::Foreign));
+    assert_eq!(objects.present().await?, ["Namespace", "CSIDriver"]);
+    assert_eq!(content(&objects.there(&CSI_DRIVER).await?), content(&theirs));
+    objects.delete(&CSI_DRIVER).await?;
+    let component = objects.installed().await?;
+    assert_eq!(state(&component, &NAMESPACE), Some(ObjectState::Foreign), "used, and not ours");
+    assert_eq!(content(&objects.there(&NAMESPACE).await?), content(&namespace));
+    operator.crash();
+
+    // A StorageClass that somebody put in the place of ours.
+    objects.delete(&STORAGE_CLASS).await?;
+    let theirs =
+        objects.create(&STORAGE_CLASS, json!({"provisioner": "theirs", "parameters": {"a": "b"}})).await?;
+    let operator = ground.operator();
+    let component = objects.reason("Conflict").await?;
+    let said = ready(&component).context("no Ready")?;
+    assert!(
+        said.status == "False" && said.message.contains(&format!("StorageClass {CLASS_NAME}")),
+        "{said:?}"
+    );
+    assert_eq!(state(&component, &STORAGE_CLASS), Some(ObjectState::Foreign));
+    at_rest(&ground).await?;
+    assert_eq!(content(&objects.there(&STORAGE_CLASS).await?), content(&theirs));
+    objects.delete(&STORAGE_CLASS).await?;
+    objects.installed().await?;
+    drop(operator);
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! A writer that does not lead: a service that lets guests draw from a well. Every replica answers; steps only create, or
+//! compare and swap.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aquifer_base::Sealed;
+use aquifer_engine::cluster::Cluster;
+use aquifer_engine::model::Model;
+use aquifer_engine::serve::{Answer, Server, Service};
+use aquifer_engine::store::{Store, Stores};
+use aquifer_engine::{Class, Fault, Key, Mint, Record, Step, View, Watch};
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use crate::family::{Kinds, SECRET, WellSpec, well};
+use crate::site::Site;
+
+struct Guests {
+    kinds: Kinds,
+    /// Breaks the rule of servers.
+    greedy: bool,
+}
+
+struct Visit {
+    well: Key,
+    uid: String,
+    guest: String,
+}
+
+#[derive(Debug, PartialEq)]
+enum Reply {
+    NoSuchWell,
+    /// The guest's key is in this Secret.
+    Welcome {
+        secret: String,
+    },
+    NotYet,
+}
+
+impl Service for Guests {
+    type Request = Visit;
+    type Reply = Reply;
+
+    fn name(&self) -> &'static str {
+        "proving-guests"
+    }
+    fn owner(&self, visit: &Visit) -> (Key, Option<String>) {
+        (visit.well.clone(), Some(visit.uid.clone()))
+    }
+    fn answer(&self, visit: &Visit, view: &View<'_>, _: Timestamp) -> Answer<Reply> {
+        let well = view.exact(&self.kinds.well.key(&visit.well));
+        let secret = SECRET.at(&visit.well.namespace, &format!("{}-guest-{}", visit.well.name, visit.guest));
+        let key = view.exact(&secret);
+        if well.absent() {
+            return Answer { steps: Vec::new(), reply: Reply::NoSuchWell };
+        }
+        let mut steps = Vec::new();
+        if key.absent() {
+            steps.push(Step::Mint(Mint { secret: secret.key.clone(), recipe: "guest".into() }));
+        }
+        if let Some(well) = well.present()
+            && well.at(&format!("/status/guests/{}", visit.guest)).is_none()
+        {
+            let fields = Map::from_iter([("guests".to_owned(), json!({visit.guest.as_str(): "welcome"}))]);
+            steps.push(Step::Record(Record {
+                target: self.kinds.well.key(&visit.well),
+                uid: well.uid().into(),
+                resource_version: well.resource_version().into(),
+                fields,
+            }));
+        }
+        if self.greedy
+            && let Some(well) = well.present()
+        {
+            steps.push(Step::delete(self.kinds.well.key(&visit.well), well));
+        }
+        let reply =
+            key.present().map_or(Reply::NotYet, |secret| Reply::Welcome { secret: secret.uid().to_owned() });
+        Answer { steps, reply }
+    }
+    fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+        Ok(BTreeMap::from([("key".to_owned(), Sealed::new("a guest's key"))]))
+    }
+}
+
+fn server(cluster: Arc<dyn Cluster>, greedy: bool) -> Server<Guests> {
+    let kinds = Kinds::new();
+    // A cache that has seen nothing yet says that there is no well: it must not be believed.
+    let store = Store::new(Watch::subjects(kinds.well.clone()));
+    store.relist_begins();
+    store.relist_ends(Timestamp::now());
+    let stores = Stores::from([(kinds.well.clone(), Arc::new(store))]);
+    Server::new(Guests { kinds, greedy }, cluster, stores)
+}
+
+#[tokio::test]
+async fn a_server_answers_from_live_reads_where_its_cache_has_nothing_and_makes_things_once() {
+    let model = Arc::new(Model::default());
+    let kinds = Kinds::new();
+    let made = model.put(&kinds.well, well(&kinds, "ns", "a", "run", &WellSpec::new(1, &[])));
+    let visit =
+        |well: &str| Visit { well: Key::namespaced("ns", well), uid: made.uid().into(), guest: "ada".into() };
+    let server = server(Arc::clone(&model) as Arc<dyn Cluster>, false);
+    assert_eq!(server.handle(&visit("b")).await, Ok(Reply::NoSuchWell));
+    let first = server.handle(&visit("a")).await.unwrap();
+    let writes = model.log().len();
+    assert!(matches!(first, Reply::Welcome { .. }), "{first:?}");
+    assert_eq!(server.handle(&visit("a")).await.unwrap(), first);
+    assert_eq!(model.log().len(), writes, "a repeated request writes nothing");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_to_delete_is_refused_before_it_does_anything() {
+    let model = Arc::new(Model::default());
+    let kinds = Kinds::new();
+    let made = model.put(&kinds.well, well(&kinds, "ns", "a", "run", &WellSpec::new(1, &[])));
+    let server = server(Arc::clone(&model) as Arc<dyn Cluster>, true);
+    let visit = Visit { well: made.key(), uid: made.uid().into(), guest: "ada".into() };
+    let fault = server.handle(&visit).await.unwrap_err();
+    assert_eq!(fault.class, Class::Bug);
+    assert_eq!(model.log(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_guests_at_two_replicas_beside_the_leader_lose_nothing_and_make_nothing_twice() {
+    let site = Site::new("guests").await;
+    site.start().await;
+    site.play(0).await;
+    let uid = site.the_well("a").await.unwrap().uid().to_owned();
+    let replicas = [server(Arc::new(site.api.clone()), false), server(Arc::new(site.api.clone()), false)];
+    let visits = (0..12).map(|n| {
+        let visit = Visit {
+            well: Key::namespaced(&site.namespace, "a"),
+            uid: uid.clone(),
+            guest: format!("guest{}", n / 2), // each comes to both replicas
+        };
+        let replica = &replicas[n % 2];
+        async move {
+            for _ in 0..20 {
+                match replica.handle(&visit).await {
+                    Ok(reply) => return (visit.guest, format!("{reply:?}")),
+                    Err(fault) => assert_eq!(fault.class, Class::Transient, "{fault}"),
+                }
+            }
+            panic!("{} was never answered", visit.guest);
+        }
+    });
+    let replies = futures::future::join_all(visits).await;
+    for pair in replies.chunks(2) {
+        assert_eq!(pair[0], pair[1], "both replicas speak of the same key");
+    }
+    site.until("both wells flow", async || site.arrived(0).await).await.unwrap();
+    let guests = site.the_well("a").await.unwrap();
+    let guests = guests.at("/status/guests").and_then(|g| g.as_object()).map(serde_json::Map::len);
+    assert_eq!(guests, Some(6), "the leader's status writes have kept all of them");
+    site.stop().await;
+}

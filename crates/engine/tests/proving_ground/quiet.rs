@@ -1,0 +1,99 @@
+//! When everything is as it should be, nothing is written: not on a resync, not on a restart, not on a lagging cache.
+
+use std::time::Duration;
+
+use aquifer_lab::proxy::Fault;
+
+use crate::family::CONFIG_MAP;
+use crate::site::Site;
+
+/// How many passes of a controller have ended well.
+pub fn passes(metrics: &str, controller: &str, outcome: &str) -> u64 {
+    let line =
+        format!("aquifer_controller_passes_total{{controller=\"{controller}\",outcome=\"{outcome}\"}} ");
+    metrics.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+}
+
+async fn idle(site: &Site) {
+    assert!(
+        site.proxy.wait_idle(Duration::from_millis(1500), Duration::from_secs(30)).await,
+        "writes never end"
+    );
+}
+
+async fn converged(purpose: &str) -> Site {
+    let site = Site::new(purpose).await;
+    site.start().await;
+    site.play(0).await;
+    site.until("both wells flow", async || site.arrived(0).await).await.unwrap();
+    idle(&site).await;
+    site.proxy.reset();
+    site
+}
+
+/// Both wells and the spring have had `more` passes since.
+async fn passed(site: &Site, wells: u64, springs: u64) {
+    site.until("every key has had its pass", async || {
+        let text = site.metrics();
+        let (w, s) = (passes(&text, "proving-wells", "ok"), passes(&text, "proving-springs", "ok"));
+        anyhow::ensure!(w >= wells && s >= springs, "{w} passes over wells, {s} over springs");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_resync_writes_nothing() {
+    let site = converged("resync").await;
+    let text = site.metrics();
+    site.resync();
+    passed(&site, passes(&text, "proving-wells", "ok") + 2, passes(&text, "proving-springs", "ok") + 1).await;
+    idle(&site).await;
+    let writes = site.proxy.writes();
+    println!("writes after a resync: {}", writes.len());
+    assert!(writes.is_empty(), "{writes:?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_writes_nothing() {
+    let site = converged("restart").await;
+    site.stop().await;
+    site.start().await;
+    passed(&site, 2, 1).await;
+    idle(&site).await;
+    let writes = site.proxy.writes();
+    println!("writes after a restart: {}", writes.len());
+    assert!(writes.is_empty(), "{writes:?}");
+    site.stop().await;
+}
+
+/// The caches of the children stand still. The next pass of each well waits for them, then reads live.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn caches_that_lag_cause_no_write_that_is_refused_and_no_second_object() {
+    let site = Site::new("lag").await;
+    site.start().await;
+    site.until("the caches are warm", async || Ok(site.missing().is_empty().then_some(()))).await.unwrap();
+    for resource in ["configmaps", "persistentvolumeclaims", "meters"] {
+        site.proxy.inject(Fault::HoldWatch { resource: resource.into(), lists_as_of: None });
+    }
+    for step in 0..2 {
+        site.play(step).await;
+        site.until(&format!("step {step}"), async || site.arrived(step).await).await.unwrap();
+    }
+    let live = site.metrics();
+    let live = live
+        .lines()
+        .find(|line| line.starts_with("aquifer_controller_live_passes_total"))
+        .unwrap_or_default();
+    assert!(live.ends_with(|c: char| ('1'..='9').contains(&c)), "no pass has read live: {live}");
+    let refused: Vec<_> =
+        site.proxy.writes().into_iter().filter(|w| w.status.is_some_and(|s| s >= 400)).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    site.proxy.clear();
+    idle(&site).await;
+    assert_eq!(site.names(&CONFIG_MAP).await, ["a-x", "a-y", "a-z", "b-x"]);
+    assert!(site.created().values().all(|n| *n == 1), "{:?}", site.created());
+    site.stop().await;
+}

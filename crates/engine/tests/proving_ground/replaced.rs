@@ -1,0 +1,125 @@
+//! Objects that shall be exactly what we say: a controller that puts up a sign at each spring.
+
+use std::time::Duration;
+
+use aquifer_engine::cluster::{Cluster as _, Verb};
+use aquifer_engine::health::Health;
+use aquifer_engine::lease::Leadership;
+use aquifer_engine::metrics::Metrics;
+use aquifer_engine::plan::Child;
+use aquifer_engine::runner::{Context, run};
+use aquifer_engine::{
+    ChildKind, Condition, Controller, Expect, Kind, Object, ObjectRef, Plan, Seen, Shape, State, Status,
+    Step, Subject, View, Watch,
+};
+use jiff::Timestamp;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::family::{CONFIG_MAP, Kinds, of_run};
+use crate::ground::write;
+use crate::site::Site;
+use crate::story::Deed;
+
+struct Signs {
+    kinds: Kinds,
+    run: String,
+}
+
+fn sign(subject: &Subject) -> ObjectRef {
+    CONFIG_MAP.at(&subject.key.namespace, &format!("{}-sign", subject.key.name))
+}
+
+impl Controller for Signs {
+    type World = Seen<Option<Object>>;
+
+    fn name(&self) -> &'static str {
+        "proving-signs"
+    }
+    fn kind(&self) -> Kind {
+        self.kinds.spring.clone()
+    }
+    fn watches(&self) -> Vec<Watch> {
+        let subjects = of_run(Watch::subjects(self.kinds.spring.clone()), &self.run);
+        vec![subjects, Watch::children(CONFIG_MAP).with_managed_fields()]
+    }
+    fn children(&self) -> Vec<ChildKind> {
+        vec![ChildKind { kind: CONFIG_MAP, prune: true }]
+    }
+    fn shape(&self) -> Shape {
+        Shape { fields: &[], conditions: &["Signed"] }
+    }
+    fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
+        view.exact(&sign(subject))
+    }
+    fn decide(&self, subject: &Subject, world: &Self::World, _: Timestamp) -> Plan {
+        let (Some(_), Some(seen)) = (&subject.object, world.known()) else { return Plan::none() };
+        let target = sign(subject);
+        let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": "good water"},
+            "metadata": {"namespace": target.key.namespace, "name": target.key.name}});
+        let child = Child { target, intent, expect: Expect::seen(seen.as_ref()) };
+        let tolerate = vec!["/metadata/annotations/weather.io~1*".to_owned()];
+        let status =
+            Status::default().condition(Condition::new("Signed", State::True, "Up", "the sign is up"));
+        Plan::none().stage(vec![Step::Replace { child, tolerate }]).status(status)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_made_anew() {
+    let site = Site::new("signs").await;
+    let client = site.client().await;
+    let (_resync, receiver) = tokio::sync::watch::channel(0);
+    let context = Context {
+        client,
+        leadership: Leadership::always(),
+        metrics: Metrics::default(),
+        health: Health::default(),
+        shutdown: CancellationToken::new(),
+        resync: receiver,
+    };
+    let operator = tokio::spawn(run(Signs { kinds: site.kinds.clone(), run: site.run.clone() }, context));
+    site.act(&Deed::Spring(10)).await;
+    let target = CONFIG_MAP.at(&site.namespace, "spring-sign");
+    let look = async || Ok(site.api.get(&target).await?);
+    let up = site.until("the sign is up", look).await.unwrap();
+
+    let graffiti = json!({"data": {"graffiti": "!", "text": "bad water"}, "metadata": {"labels": {"odd": "label"},
+        "annotations": {"weather.io/rain": "soon", "other.io/note": "!"}}});
+    write(&site.api, &target, Verb::Merge { body: graffiti, status: false }).await.unwrap();
+    let clean = site
+        .until("the sign is cleaned", async || {
+            let sign = look().await?.unwrap_or_else(|| up.clone());
+            let dirty = !sign.text("/data/graffiti").is_empty()
+                || sign.label("odd").is_some()
+                || sign.annotation("other.io/note").is_some();
+            anyhow::ensure!(!dirty && sign.text("/data/text") == "good water", "{sign:?}");
+            Ok(Some(sign))
+        })
+        .await
+        .unwrap();
+    assert_eq!(clean.uid(), up.uid(), "it was cleaned in place");
+    assert_eq!(clean.annotation("weather.io/rain"), Some("soon"), "what is tolerated stays");
+
+    assert!(site.proxy.wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    site.proxy.reset();
+    let carved = json!({"immutable": true, "data": {"text": "carved in stone"}});
+    write(&site.api, &target, Verb::Merge { body: carved, status: false }).await.unwrap();
+    let new = site
+        .until("the sign is made anew", async || {
+            let sign = look().await?.filter(|sign| sign.uid() != up.uid());
+            anyhow::ensure!(
+                sign.as_ref().is_none_or(|sign| sign.text("/data/text") == "good water"),
+                "{sign:?}"
+            );
+            Ok(sign)
+        })
+        .await
+        .unwrap();
+    assert_eq!(new.at("/immutable"), None);
+    assert!(site.proxy.wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    let writes: Vec<_> = site.proxy.writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
+    let expected = [("PUT", 422), ("DELETE", 200), ("POST", 201)].map(|(m, s)| (m.to_owned(), Some(s)));
+    assert_eq!(writes, expected, "one attempt in place, then delete and create, then quiet");
+    operator.abort();
+}
