@@ -188,11 +188,24 @@ fn state(part: &Part<'_>, subject: &Subject) -> (ObjectState, Option<String>) {
     match part.live {
         Seen::Known { value: None, .. } => (ObjectState::Missing, None),
         Seen::Known { value: Some(live), .. } if !is_ours(live, subject) => {
-            (ObjectState::Foreign, Some("it was not made by Aquifer and is left alone".into()))
+            (ObjectState::Foreign, Some(foreign(part, live)))
         }
         Seen::Known { value: Some(live), .. } if live.deleting() => (ObjectState::Deleting, None),
         Seen::Known { .. } => (ObjectState::Current, None),
         Seen::Unknown(why) => (ObjectState::Missing, Some(format!("cannot be read: {why}"))),
+    }
+}
+
+/// A namespace that was there before is used as it is, so it must allow what the node plugin needs.
+fn foreign(part: &Part<'_>, live: &Object) -> String {
+    let left_alone = "it was not made by Aquifer and is left alone";
+    let enforce = "pod-security.kubernetes.io/enforce";
+    let wanted = part.item.object.pointer("/metadata/labels").and_then(|labels| labels.get(enforce));
+    match wanted.and_then(Value::as_str) {
+        Some(level) if live.label(enforce) != Some(level) => format!(
+            "{left_alone}; it is used, but without the label {enforce}={level} the node plugin's pods may be refused"
+        ),
+        _ => left_alone.to_owned(),
     }
 }
 

@@ -256,6 +256,9 @@ async fn a_namespace_that_was_there_is_used_and_stays() {
     let theirs = stranger(&sim, &NAMESPACE);
     settled(&sim).await;
     assert_eq!(reason(&sim), "Installed");
+    let component = sim.model.object(&COMPONENT.key(&key())).unwrap();
+    let told = component.text("/status/objects/0/message");
+    assert!(told.contains("pod-security.kubernetes.io/enforce=privileged"), "{component:?}");
     mark_removed(&sim);
     settled(&sim).await;
     assert_eq!((reason(&sim), present(&sim)), ("Removed".to_owned(), vec!["Namespace".to_owned()]));

@@ -6,8 +6,8 @@ use aquifer_engine::{Expect, Object, Plan, Seen, Step, Subject, Why};
 use jiff::Timestamp;
 
 use super::pair::{
-    Belongs, Data, LINGERING, OVERDUE, belongs, claim_intent, claim_name, is_pair, lingers, volume_intent, volume_name,
-    was_bound,
+    Belongs, Data, LINGERING, OVERDUE, belongs, claim_intent, claim_name, is_pair, lingers, volume_intent,
+    volume_name, was_bound,
 };
 use super::say::{self, Blocked};
 use super::world::World;
