@@ -4,11 +4,14 @@
 //! Watches are there once they end.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+
+/// How much is read at once when looking for the end of the last line.
+const BLOCK: usize = 8192;
 
 /// The audit log of one cluster.
 #[derive(Debug, Clone)]
@@ -82,11 +85,28 @@ impl Audit {
         &self.path
     }
 
-    /// Where the log ends now.
+    /// Where the log ends now. A call that is being written down at this moment counts as later.
     pub fn mark(&self) -> Result<Mark> {
-        let meta = std::fs::metadata(&self.path)
-            .with_context(|| format!("failed to look at the audit log {}", self.path.display()))?;
-        Ok(Mark(meta.len()))
+        let look = || -> std::io::Result<u64> {
+            let mut file = File::open(&self.path)?;
+            let mut end = file.metadata()?.len();
+            let mut block = vec![0; BLOCK];
+            // Back to the end of the last whole line: a reader could not make sense of half a line.
+            while end > 0 {
+                let start = end.saturating_sub(BLOCK as u64);
+                let part = &mut block[..usize::try_from(end - start).unwrap_or(BLOCK)];
+                file.seek(SeekFrom::Start(start))?;
+                file.read_exact(part)?;
+                if let Some(at) = part.iter().rposition(|byte| *byte == b'\n') {
+                    return Ok(start + at as u64 + 1);
+                }
+                end = start;
+            }
+            Ok(0)
+        };
+        let at =
+            look().with_context(|| format!("failed to look at the audit log {}", self.path.display()))?;
+        Ok(Mark(at))
     }
 
     /// The beginning of the log.
@@ -256,5 +276,18 @@ mod tests {
         let line = event("get", "/version", &json!({}));
         std::fs::write(audit.path(), format!("{line}\n{}", &line[..20])).unwrap();
         assert_eq!(audit.since(audit.beginning()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_mark_never_stands_within_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let audit = Audit::new(dir.path().join("audit.log"));
+        let line = event("get", "/version", &json!({"padding": "x".repeat(3 * BLOCK)}));
+        std::fs::write(audit.path(), &line[..line.len() - 2]).unwrap();
+        assert_eq!(audit.mark().unwrap(), audit.beginning());
+        std::fs::write(audit.path(), format!("{line}\n{}", &line[..2 * BLOCK])).unwrap();
+        let mark = audit.mark().unwrap();
+        std::fs::write(audit.path(), format!("{line}\n{line}\n")).unwrap();
+        assert_eq!(audit.since(mark).unwrap().len(), 1);
     }
 }

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use super::harness::{ACCESS_POINT, Corner, is_bound, shared};
+use super::harness::{ACCESS_POINT, Corner, is_bound, lonely, shared};
 
 #[tokio::test]
 async fn the_longest_name_that_kubernetes_allows_works() -> Result<()> {
@@ -92,7 +92,10 @@ async fn a_foreign_claim_in_the_way_does_not_keep_a_shared_volume_from_being_del
 
 #[tokio::test]
 async fn a_foreign_volume_in_the_way_is_reported_left_alone_and_waited_for() -> Result<()> {
-    let corner = Corner::new().await?;
+    // Where no other test has a claim that could take a free volume.
+    let ground = lonely().await;
+    let operator = ground.operator();
+    let corner = Corner::on(&ground.cluster).await?;
     let name = volume_name(&Key::namespaced(&corner.namespace, "data"));
     let foreign: PersistentVolume = serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -109,5 +112,8 @@ async fn a_foreign_volume_in_the_way_is_reported_left_alone_and_waited_for() -> 
     corner.volumes().delete(&name, &DeleteParams::default()).await?;
     let (_, claim) = corner.pair("data").await?;
     assert!(is_bound(&claim));
+    corner.delete("data").await?;
+    corner.gone("data").await?;
+    operator.crash();
     Ok(())
 }
