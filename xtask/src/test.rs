@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    env,
     io::{BufRead, BufReader, Read, Write},
     process::{Command, Stdio},
     thread,
@@ -74,7 +75,7 @@ pub async fn run(args: &Args) -> Result<()> {
         }
         println!("\n== {}", ring.heading());
         let begin = Instant::now();
-        let tally = run_ring(&selection, args.filter.as_deref(), full)?;
+        let tally = run_ring(ring, &selection, args.filter.as_deref(), full)?;
         println!("== {}: {} in {}", ring.heading(), tally.line(), process::took(begin.elapsed()));
         total.add(tally);
     }
@@ -100,15 +101,24 @@ pub async fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// How `cargo test` is told how many tests run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// Cluster tests mostly wait, so more of them than cores run at once.
+const CLUSTER_TESTS_AT_ONCE: &str = "6";
+
 /// Builds and runs one ring's tests.
-fn run_ring(selection: &[String], filter: Option<&str>, full: bool) -> Result<Tally> {
+fn run_ring(ring: Ring, selection: &[String], filter: Option<&str>, full: bool) -> Result<Tally> {
     let mut build = process::cargo(&["test", "--no-run"]);
     build.args(selection);
     if let Err(error) = process::run(&mut build) {
         return Ok(Tally { failed: 1, broken: vec![format!("{error:#}")], ..Tally::default() });
     }
     let mut tests = process::cargo(&["test", "--no-fail-fast"]);
-    tests.args(selection).arg("--").args(filter);
+    // What passing tests print too: walks tell how many points they visited.
+    tests.args(selection).args(["--", "--show-output"]).args(filter);
+    if ring == Ring::Cluster && env::var_os(THREADS).is_none() {
+        tests.env(THREADS, CLUSTER_TESTS_AT_ONCE);
+    }
     if full {
         tests.env("AQUIFER_FULL", "1");
     }
