@@ -9,15 +9,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use aquifer_lab::nodes::host::{TOOLS as NODE_TOOLS, Tool};
 
 use crate::process;
-
-/// A program that we start, and where it comes from.
-struct Tool {
-    program: &'static str,
-    package: &'static str,
-    why: &'static str,
-}
 
 const TOOLS: [Tool; 3] = [
     Tool { program: "cc", package: "gcc", why: "links Rust programs and compiles the TLS library" },
@@ -25,9 +19,22 @@ const TOOLS: [Tool; 3] = [
     Tool { program: "git", package: "git", why: "fetches the database of security advisories" },
 ];
 
-/// Makes sure that the tools are there.
+/// Makes sure that the tools of every command are there.
 pub fn ensure() -> Result<()> {
-    let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| find(tool.program).is_none()).collect();
+    install(&TOOLS)
+}
+
+/// Makes sure that a cluster can have nodes here.
+pub fn ensure_for_nodes() -> Result<()> {
+    install(&NODE_TOOLS)?;
+    if !is_root()? {
+        bail!("nodes need root, for namespaces, mounts and cgroups: run this as root");
+    }
+    Ok(())
+}
+
+fn install(tools: &[Tool]) -> Result<()> {
+    let missing: Vec<&Tool> = tools.iter().filter(|tool| find(tool.program).is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -60,9 +67,12 @@ pub fn ensure() -> Result<()> {
     }
 }
 
-/// The first executable of that name in PATH.
+/// The first executable of that name in PATH, or where system programs are, which a PATH may lack.
 fn find(program: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| is_executable(path))
+    let path = env::var_os("PATH")?;
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    // A full path stays what it is when it is joined.
+    env::split_paths(&path).chain(system).map(|dir| dir.join(program)).find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -1,4 +1,4 @@
-//! A bare cluster for people: up, down, status, kubectl. All of it is the lab crate's work; this only talks.
+//! A cluster for people: up, down, status, kubectl. All of it is the lab crate's work; this only talks.
 
 use std::{
     fs,
@@ -29,6 +29,12 @@ enum LabCommand {
         /// Its name
         #[arg(default_value = "play")]
         name: String,
+        /// How many nodes that run pods it shall have, 1 to 5; needs root
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
+        nodes: Option<u8>,
+        /// Zones for the nodes, in turn
+        #[arg(long, value_delimiter = ',', requires = "nodes")]
+        zones: Vec<String>,
     },
     /// End a cluster that was started elsewhere
     Down {
@@ -51,7 +57,7 @@ enum LabCommand {
 /// Runs a lab command.
 pub async fn run(args: Args) -> Result<()> {
     match args.command {
-        LabCommand::Up { name } => up(&name).await,
+        LabCommand::Up { name, nodes, zones } => up(&name, nodes, zones).await,
         LabCommand::Down { name } => down(&name).await,
         LabCommand::Status => status(),
         LabCommand::Kubectl { name, args } => kubectl(&name, &args),
@@ -62,6 +68,14 @@ pub async fn run(args: Args) -> Result<()> {
 pub async fn prepare() -> Result<()> {
     tokio::task::spawn_blocking(Programs::find).await.context("the preparation was interrupted")??;
     Ok(())
+}
+
+/// Gets what nodes need: the machine's packages, and images that take a few minutes the first time.
+pub async fn prepare_nodes() -> Result<()> {
+    host::ensure_for_nodes()?;
+    tokio::task::spawn_blocking(aquifer_lab::nodes::prepare)
+        .await
+        .context("the preparation was interrupted")?
 }
 
 /// Waits for Ctrl-C, or for somebody who asks us to end.
@@ -82,20 +96,33 @@ pub async fn interrupted() {
     println!();
 }
 
-async fn up(name: &str) -> Result<()> {
+async fn up(name: &str, nodes: Option<u8>, zones: Vec<String>) -> Result<()> {
     host::ensure()?;
     prepare().await?;
+    if nodes.is_some() {
+        prepare_nodes().await?;
+    }
     println!("starting cluster {name}");
     let start = Instant::now();
+    let mut builder = Lab::cluster(name).zones(zones);
+    if let Some(count) = nodes {
+        builder = builder.nodes(count);
+    }
     let cluster = tokio::select! {
-        cluster = Lab::cluster(name).start() => cluster?,
+        cluster = builder.start() => cluster?,
         () = interrupted() => bail!("interrupted before cluster {name} was ready"),
     };
     println!("ready after {}", process::took(start.elapsed()));
     println!("kubeconfig: {}", cluster.kubeconfig().display());
     println!("logs:       {}", cluster.dir().display());
-    println!("The cluster has no nodes, so pods are accepted but never run. Try, in another terminal:");
-    println!("  cargo xtask lab kubectl {name} -- get namespaces");
+    if nodes.is_some() {
+        println!("An image that its nodes have, to try pods with: {}", cluster.probe_image()?);
+        println!("Try, in another terminal:");
+        println!("  cargo xtask lab kubectl {name} -- get nodes -o wide");
+    } else {
+        println!("The cluster has no nodes, so pods are accepted but never run. Try, in another terminal:");
+        println!("  cargo xtask lab kubectl {name} -- get namespaces");
+    }
     println!("Ctrl-C, or `cargo xtask lab down {name}`, ends it.");
     interrupted().await;
     println!("stopping cluster {name}");
@@ -118,7 +145,7 @@ async fn down(name: &str) -> Result<()> {
     let pid = i32::try_from(owner).ok().and_then(Pid::from_raw).context("a bad process id")?;
     println!("asking process {owner} to stop cluster {name}");
     kill_process(pid, Signal::TERM).with_context(|| format!("cannot reach process {owner}"))?;
-    eventually(Duration::from_secs(30), &format!("cluster {name} has stopped"), || async {
+    eventually(Duration::from_mins(1), &format!("cluster {name} has stopped"), || async {
         Ok(Lab::owner(name).is_none().then_some(()))
     })
     .await?;
@@ -140,7 +167,16 @@ fn status() -> Result<()> {
         if let Some(owner) = Lab::owner(&name) {
             running += 1;
             let kubeconfig = root.join(&name).join("kubeconfig");
-            println!("{name:<20} process {owner:<8} ({})  {}", program_of(owner), kubeconfig.display());
+            let nodes = match Lab::nodes_of(&name) {
+                0 => "no nodes".to_owned(),
+                1 => "1 node".to_owned(),
+                count => format!("{count} nodes"),
+            };
+            println!(
+                "{name:<20} {nodes:<9} process {owner:<8} ({})  {}",
+                program_of(owner),
+                kubeconfig.display()
+            );
         }
     }
     if running == 0 {

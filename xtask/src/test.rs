@@ -73,6 +73,9 @@ pub async fn run(args: &Args) -> Result<()> {
             lab::prepare().await?;
             prepared = true;
         }
+        if ring == Ring::System {
+            lab::prepare_nodes().await?;
+        }
         println!("\n== {}", ring.heading());
         let begin = Instant::now();
         let tally = run_ring(ring, &selection, args.filter.as_deref(), full)?;

@@ -16,6 +16,8 @@ use crate::audit::Audit;
 use crate::control_plane::{AUDIT_LOG, ControlPlane, Ports, hex, says_port_taken};
 use crate::home::{self, Home};
 use crate::keeper::Keeper;
+use crate::nodes::plan::{Spot, spots};
+use crate::nodes::{Materials, Nodes};
 use crate::programs::{API_SERVER, ETCD, KUBECTL, Programs};
 
 /// How often a start is tried with other ports.
@@ -28,28 +30,46 @@ const TOKEN_SECONDS: i64 = 24 * 3600;
 #[derive(Debug, Clone)]
 pub struct ClusterBuilder {
     name: String,
+    nodes: Option<u8>,
+    zones: Vec<String>,
 }
 
 impl ClusterBuilder {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned() }
+        Self { name: name.to_owned(), nodes: None, zones: Vec::new() }
+    }
+
+    /// Gives it nodes, 1 to 5 of them, that run pods. Needs root. See [`crate::nodes`].
+    #[must_use]
+    pub fn nodes(mut self, count: u8) -> Self {
+        self.nodes = Some(count);
+        self
+    }
+
+    /// Labels the nodes with these zones, in turn.
+    #[must_use]
+    pub fn zones<Zone: Into<String>>(mut self, zones: impl IntoIterator<Item = Zone>) -> Self {
+        self.zones = zones.into_iter().map(Into::into).collect();
+        self
     }
 
     /// Starts the cluster and waits until it is ready, a few seconds. The very first start builds Kubernetes.
     pub async fn start(self) -> Result<Cluster> {
         let name = self.name;
         let claimed = name.clone();
-        let (programs, home) = blocking(move || {
+        let spots = self.nodes.map(|count| spots(count, &self.zones)).transpose()?;
+        let (programs, home, floor) = blocking(move || {
             let programs = Programs::find()?;
-            // Later than the build, which may take minutes and needs no directory.
-            Ok((programs, Home::claim(&home::root(), &claimed)?))
+            let materials = spots.is_some().then(Materials::find).transpose()?;
+            // Later than the builds, which may take minutes and need no directory.
+            Ok((programs, Home::claim(&home::root(), &claimed)?, spots.zip(materials)))
         })
         .await?;
         let mut tries = 1;
         loop {
-            match launch(&name, &home, &programs).await {
-                Ok((control_plane, keeper)) => {
-                    return Ok(Cluster { name, programs, control_plane, keeper: Arc::new(keeper), home });
+            match launch(&name, &home, &programs, floor.clone()).await {
+                Ok((control_plane, nodes, keeper)) => {
+                    return Ok(Cluster { name, programs, control_plane, nodes, keeper, home });
                 }
                 Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
                     tracing::info!("a port of cluster {name} was taken by somebody else, trying others");
@@ -62,15 +82,29 @@ impl ClusterBuilder {
     }
 }
 
-async fn launch(name: &str, home: &Home, programs: &Programs) -> Result<(ControlPlane, Keeper)> {
-    let control_plane = ControlPlane::prepare(name, home.dir(), Ports::choose()?, programs)?;
-    let keeper = Keeper::start(home.dir())?;
-    for program in &control_plane.programs {
-        keeper.run(program)?;
+async fn launch(
+    name: &str,
+    home: &Home,
+    programs: &Programs,
+    floor: Option<(Vec<Spot>, Materials)>,
+) -> Result<(ControlPlane, Option<Arc<Nodes>>, Arc<Keeper>)> {
+    let dir = home.dir();
+    let nodes =
+        floor.map(|(spots, materials)| Nodes::prepare(dir, spots, materials, programs)).transpose()?;
+    let plan = nodes.as_ref().map(|nodes| &nodes.plan);
+    let control_plane = ControlPlane::prepare(name, dir, Ports::choose()?, programs, plan)?;
+    let keeper = Arc::new(Keeper::start(dir)?);
+    let nodes = nodes.map(Arc::new);
+    if let Some(nodes) = &nodes {
+        crate::nodes::launch(nodes, &control_plane, &keeper, name).await?;
+    } else {
+        for program in &control_plane.programs {
+            keeper.run(program)?;
+        }
+        let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name.as_str()).collect();
+        control_plane.wait_until_ready(&keeper, &names).await?;
     }
-    let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name).collect();
-    control_plane.wait_until_ready(&keeper, &names).await?;
-    Ok((control_plane, keeper))
+    Ok((control_plane, nodes, keeper))
 }
 
 /// A running cluster. It stops when this is dropped and when this process ends, however that happens.
@@ -81,6 +115,7 @@ pub struct Cluster {
     name: String,
     programs: Programs,
     control_plane: ControlPlane,
+    nodes: Option<Arc<Nodes>>,
     // Before the home: fields are dropped in this order, and nothing may run in a directory that is removed.
     keeper: Arc<Keeper>,
     home: Home,
@@ -195,9 +230,9 @@ impl Cluster {
 
     /// Kills one program (it gets no chance to tidy up) and waits until it is gone.
     pub async fn stop_program(&self, name: &str) -> Result<()> {
-        let name = self.control_plane.program(name)?.name;
+        let name = self.control_plane.program(name)?.name.clone();
         let keeper = self.keeper.clone();
-        blocking(move || keeper.kill(name)).await
+        blocking(move || keeper.kill(&name)).await
     }
 
     /// Starts a stopped program again, on the same port, and waits until it is ready.
@@ -207,7 +242,7 @@ impl Cluster {
         loop {
             let log = self.keeper.log_length(name);
             self.keeper.run(program)?;
-            let ready = self.wait_for(program.name).await;
+            let ready = self.wait_for(&program.name).await;
             let Err(error) = ready else { return Ok(()) };
             // The kernel may hold the port for a moment, or somebody's outgoing connection has got it.
             let taken = says_port_taken(&self.keeper.printed_since(name, log));
@@ -218,7 +253,7 @@ impl Cluster {
         }
     }
 
-    async fn wait_for(&self, name: &'static str) -> Result<()> {
+    async fn wait_for(&self, name: &str) -> Result<()> {
         let waits_for_answers = [API_SERVER, ETCD].contains(&name)
             && [API_SERVER, ETCD].iter().all(|&other| other == name || self.keeper.pid(other).is_some());
         if waits_for_answers {
@@ -241,6 +276,16 @@ impl Cluster {
         ended
     }
 
+    /// Its nodes, or an error that says that it has none.
+    pub(crate) fn nodes(&self) -> Result<&Arc<Nodes>> {
+        let name = &self.name;
+        self.nodes.as_ref().with_context(|| format!("cluster {name} was started without nodes"))
+    }
+
+    pub(crate) fn keeper(&self) -> Arc<Keeper> {
+        self.keeper.clone()
+    }
+
     fn acting_as(&self, user: &str, groups: &[&str]) -> Identity {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         Identity { token: self.admin_token().to_owned(), acting_as: Some((user.to_owned(), groups)) }
@@ -256,6 +301,8 @@ impl Cluster {
 }
 
 /// Runs what blocks away from the async runtime's own threads.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     tokio::task::spawn_blocking(work).await.context("the work was interrupted")?
 }

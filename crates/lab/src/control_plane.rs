@@ -11,8 +11,9 @@ use kube::Api;
 
 use crate::access::{Identity, Server, write_private};
 use crate::certificates::{self, Authority};
-use crate::keeper::{Keeper, Program};
-use crate::programs::{API_SERVER, CONTROLLER_MANAGER, ETCD, Programs};
+use crate::keeper::{Keeper, Place, Program};
+use crate::nodes::plan::{self, Plan};
+use crate::programs::{API_SERVER, CONTROLLER_MANAGER, ETCD, Programs, SCHEDULER};
 
 pub(crate) const AUDIT_LOG: &str = "audit.log";
 /// What a server says whose port somebody else took in between.
@@ -59,8 +60,14 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     /// Writes the files of a cluster with these ports into `dir`.
-    pub(crate) fn prepare(cluster: &str, dir: &Path, ports: Ports, programs: &Programs) -> Result<Self> {
-        let authority = certificates::write(dir)?;
+    pub(crate) fn prepare(
+        cluster: &str,
+        dir: &Path,
+        ports: Ports,
+        programs: &Programs,
+        nodes: Option<&Plan>,
+    ) -> Result<Self> {
+        let authority = certificates::write(dir, nodes.map(|_| plan::CORE_ADDRESS))?;
         let server = Server {
             cluster: cluster.to_owned(),
             url: ports.url(),
@@ -69,22 +76,33 @@ impl ControlPlane {
         };
         let admin = Identity { token: random_token()?, acting_as: None };
         let manager = Identity { token: random_token()?, acting_as: None };
-        write_private(
-            &dir.join(TOKENS),
-            &format!(
-                "{},admin,lab-admin,\"system:masters\"\n{},system:kube-controller-manager,lab-manager\n",
-                admin.token, manager.token
-            ),
-        )?;
+        let mut tokens = format!(
+            "{},admin,lab-admin,\"system:masters\"\n{},system:kube-controller-manager,lab-manager\n",
+            admin.token, manager.token
+        );
+        for user in nodes.into_iter().flat_map(Plan::users) {
+            let identity = Identity { token: random_token()?, acting_as: None };
+            let _ = writeln!(tokens, "{},{},{},\"{}\"", identity.token, user.name, user.name, user.group);
+            let server = Server { url: user.url(ports.api_server), ..server.clone() };
+            server.write_kubeconfig(&dir.join(&user.kubeconfig), &identity)?;
+        }
+        write_private(&dir.join(TOKENS), &tokens)?;
         write_private(&dir.join(AUDIT_POLICY), &audit_policy()?)?;
         // Made here so that it can be marked before the first call.
         write_private(&dir.join(AUDIT_LOG), "")?;
         server.write_kubeconfig(&dir.join("kubeconfig"), &admin)?;
         server.write_kubeconfig(&dir.join(CONTROLLER_MANAGER_KUBECONFIG), &manager)?;
 
-        let mut list = vec![etcd(dir, ports, programs), api_server(dir, ports, programs)];
+        let mut list = vec![etcd(dir, ports, programs), api_server(dir, ports, programs, nodes.is_some())];
         if programs.has(CONTROLLER_MANAGER) {
-            list.push(controller_manager(dir, programs));
+            list.push(controller_manager(dir, programs, nodes.is_some()));
+        }
+        if let Some(plan) = nodes {
+            for program in &mut list {
+                program.place = Place::Inside(plan::CORE.into());
+            }
+            list.push(scheduler(dir, programs)?);
+            list.push(plan.relay(dir, ports.api_server));
         }
         Ok(Self { server, admin, programs: list })
     }
@@ -94,7 +112,7 @@ impl ControlPlane {
     }
 
     pub(crate) fn program(&self, name: &str) -> Result<&Program> {
-        let names: Vec<&str> = self.programs.iter().map(|program| program.name).collect();
+        let names: Vec<&str> = self.programs.iter().map(|program| program.name.as_str()).collect();
         let found = self.programs.iter().find(|program| program.name == name);
         found.with_context(|| format!("{name} is none of this cluster's programs: {}", names.join(", ")))
     }
@@ -154,7 +172,8 @@ fn etcd(dir: &Path, ports: Ports, programs: &Programs) -> Program {
     let client = format!("http://127.0.0.1:{}", ports.etcd);
     let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
     Program {
-        name: ETCD,
+        name: ETCD.into(),
+        place: Place::Machine,
         path: programs.path(ETCD),
         args: vec![
             "--name=lab".into(),
@@ -171,21 +190,36 @@ fn etcd(dir: &Path, ports: Ports, programs: &Programs) -> Program {
     }
 }
 
-fn api_server(dir: &Path, ports: Ports, programs: &Programs) -> Program {
+fn api_server(dir: &Path, ports: Ports, programs: &Programs, nodes: bool) -> Program {
     let file = |name: &str| dir.join(name).display().to_string();
-    Program {
-        name: API_SERVER,
+    let reach = if nodes {
+        vec![
+            // All addresses of a namespace that nobody outside the lab can reach.
+            "--bind-address=0.0.0.0".into(),
+            format!("--advertise-address={}", plan::CORE_ADDRESS),
+            "--kubelet-preferred-address-types=InternalIP".into(),
+            format!("--kubelet-client-certificate={}", file(certificates::KUBELET_CLIENT_CERTIFICATE)),
+            format!("--kubelet-client-key={}", file(certificates::KUBELET_CLIENT_KEY)),
+            "--enable-admission-plugins=NodeRestriction".into(),
+        ]
+    } else {
+        vec![
+            "--bind-address=127.0.0.1".into(),
+            "--advertise-address=127.0.0.1".into(),
+            // A loopback address is refused in Endpoints; without nodes nobody would use it.
+            "--endpoint-reconciler-type=none".into(),
+        ]
+    };
+    let mut program = Program {
+        name: API_SERVER.into(),
+        place: Place::Machine,
         path: programs.path(API_SERVER),
         args: vec![
             format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
             "--etcd-compaction-interval=0".into(),
-            "--bind-address=127.0.0.1".into(),
             format!("--secure-port={}", ports.api_server),
             format!("--tls-cert-file={}", file(certificates::SERVING_CERTIFICATE)),
             format!("--tls-private-key-file={}", file(certificates::SERVING_KEY)),
-            "--advertise-address=127.0.0.1".into(),
-            // A loopback address is refused in Endpoints; without nodes nobody would use it.
-            "--endpoint-reconciler-type=none".into(),
             "--service-cluster-ip-range=10.96.0.0/16".into(),
             "--authorization-mode=Node,RBAC".into(),
             format!("--token-auth-file={}", file(TOKENS)),
@@ -202,13 +236,16 @@ fn api_server(dir: &Path, ports: Ports, programs: &Programs) -> Program {
             "--audit-log-mode=blocking".into(),
             "--audit-log-maxsize=1000000".into(),
         ],
-    }
+    };
+    program.args.extend(reach);
+    program
 }
 
-fn controller_manager(dir: &Path, programs: &Programs) -> Program {
+fn controller_manager(dir: &Path, programs: &Programs, nodes: bool) -> Program {
     let file = |name: &str| dir.join(name).display().to_string();
-    Program {
-        name: CONTROLLER_MANAGER,
+    let mut program = Program {
+        name: CONTROLLER_MANAGER.into(),
+        place: Place::Machine,
         path: programs.path(CONTROLLER_MANAGER),
         args: vec![
             format!("--kubeconfig={}", file(CONTROLLER_MANAGER_KUBECONFIG)),
@@ -222,7 +259,32 @@ fn controller_manager(dir: &Path, programs: &Programs) -> Program {
             "--kube-api-burst=4000".into(),
             "--pvclaimbinder-sync-period=1s".into(),
         ],
+    };
+    if nodes {
+        // A node is lost after seconds, not after most of a minute: tests wait for it. Kubelets renew as often (see the plan).
+        program.args.extend(["--node-monitor-period=1s".into(), "--node-monitor-grace-period=16s".into()]);
     }
+    program
+}
+
+fn scheduler(dir: &Path, programs: &Programs) -> Result<Program> {
+    let config = serde_json::json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": dir.join(plan::SCHEDULER_KUBECONFIG)},
+        "leaderElection": {"leaderElect": false},
+        // A pod that found no node is tried again soon: tests wait for it, and the cluster is small.
+        "podMaxBackoffSeconds": 2,
+    });
+    let path = dir.join(plan::SCHEDULER_CONFIG);
+    let text = serde_saphyr::to_string(&config).context("failed to print the scheduler's configuration")?;
+    write_private(&path, &text)?;
+    Ok(Program {
+        name: SCHEDULER.into(),
+        path: programs.path(SCHEDULER),
+        args: vec![format!("--config={}", path.display()), "--secure-port=0".into()],
+        place: Place::Inside(plan::CORE.into()),
+    })
 }
 
 fn audit_policy() -> Result<String> {

@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::processes;
+use crate::{leftovers, processes};
 
 const LOCK: &str = "lock";
 /// The owner's wish, kept in the directory so that it also binds whoever sweeps it.
 const KEEP: &str = "keep";
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `target/lab` of the workspace that this crate was built in.
 pub(crate) fn root() -> PathBuf {
@@ -51,7 +51,7 @@ impl Home {
                 "cluster {name} is running already, in process {owner}: stop that one or choose another name"
             );
         }
-        processes::end_all(&dir, Vec::new(), PATIENCE)?;
+        clear(&dir)?;
         remove(&dir)?;
         DirBuilder::new()
             .mode(0o700)
@@ -128,11 +128,17 @@ fn sweep_locked(root: &Path) -> Result<()> {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let swept = processes::end_all(&dir, Vec::new(), PATIENCE).and_then(|()| give_up(&dir));
+        let swept = clear(&dir).and_then(|()| give_up(&dir));
         outcome =
             outcome.and(swept.with_context(|| format!("failed to clean up {} after a crash", dir.display())));
     }
     outcome
+}
+
+/// Ends the processes of a directory and removes what of theirs the kernel keeps.
+fn clear(dir: &Path) -> Result<()> {
+    processes::end_all(dir, Vec::new(), PATIENCE)?;
+    leftovers::remove(dir)
 }
 
 /// Removes the directory, or just its lock when its owner wanted to look into it.

@@ -3,6 +3,10 @@
 //! It reads start scripts, one path a line, from a pipe that only this process can write to. The pipe closes however this process
 //! ends; the keeper then kills its process group, which is all that it started. When the keeper is killed, the kernel
 //! kills the programs, because each asked for it (`setpriv --pdeathsig`) and the wish survives `exec`.
+//!
+//! A program may live inside the namespaces of another one ([`Place::Inside`]); those end with their first process, by the kernel.
+//! What no process takes along when it ends (cgroups, loop devices) is removed by `sweep.sh`, where a cluster has one. That has a session
+//! of its own, because the first thing it does is to kill the keeper's group.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,10 +20,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::processes;
+use crate::nodes::host::search_path;
+use crate::{leftovers, processes};
 
 const SCRIPT: &str = "keeper.sh";
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A cluster with nodes has hundreds of processes to end.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `$$` goes along so that a program can see whether the keeper died before the wish for the signal was in place.
 const KEEPER: &str = r#"# Starts what it is told to, one start script a line; ends all of it when the pipe closes.
@@ -27,16 +33,30 @@ echo $$ > keeper.pid
 while IFS= read -r script; do
     setpriv --pdeathsig KILL sh "$script" $$ &
 done
+[ ! -f sweep.sh ] || exec setsid sh sweep.sh $$
 kill -9 0
 "#;
 
 /// A program and how to start it.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) args: Vec<String>,
+    pub(crate) place: Place,
 }
+
+/// Where a program runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// As a child of the keeper, in the machine's own namespaces.
+    Machine,
+    /// In the mount, process and network namespaces of the process that `<name>.pid` names.
+    Inside(String),
+}
+
+/// Inside other namespaces the machine's own view of processes is here, so that pid files mean the same to everybody.
+pub(crate) const MACHINE_PROC: &str = "machine-proc";
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -59,6 +79,7 @@ impl Keeper {
         let log = File::create(dir.join("keeper.log"))?;
         let mut child = Command::new("/bin/sh")
             .arg(&script)
+            .env("PATH", search_path())
             .current_dir(dir)
             // Its own group: what is typed at a terminal must not reach the programs, and the group is what it kills.
             .process_group(0)
@@ -73,14 +94,22 @@ impl Keeper {
 
     /// Starts a program; what it prints is appended to `<name>.log`.
     pub(crate) fn run(&self, program: &Program) -> Result<()> {
-        if let Some(pid) = self.pid(program.name) {
+        if let Some(pid) = self.pid(&program.name) {
             bail!("{} runs already, as process {}", program.name, pid.as_raw_nonzero());
         }
         // The new pid file must be the sign that the new one has started.
-        let _ = std::fs::remove_file(self.pid_file(program.name));
+        let _ = std::fs::remove_file(self.pid_file(&program.name));
         let path = self.dir.join(format!("{}.sh", program.name));
-        std::fs::write(&path, start_script(&self.dir, program))
-            .with_context(|| format!("failed to write {}", path.display()))?;
+        let save = |path: &Path, text: String| {
+            std::fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+        };
+        if let Place::Inside(first) = &program.place {
+            let inner = self.dir.join(format!("{}.inside.sh", program.name));
+            save(&path, enter_script(&self.dir, first, &inner))?;
+            save(&inner, start_script(&self.dir, program))?;
+        } else {
+            save(&path, start_script(&self.dir, program))?;
+        }
         let mut shell = self.shell();
         let orders = shell.orders.as_mut().context("the cluster was stopped")?;
         writeln!(orders, "{}", path.display())
@@ -143,7 +172,8 @@ impl Keeper {
             }
             shell.child.wait().context("failed to wait for the keeper")?;
         }
-        processes::end_all(&self.dir, running, PATIENCE)
+        processes::end_all(&self.dir, running, PATIENCE)?;
+        leftovers::remove(&self.dir)
     }
 
     fn shell(&self) -> MutexGuard<'_, Shell> {
@@ -169,12 +199,15 @@ impl Drop for Keeper {
 
 /// The script says how a program was started, so that a person can read it and start it by hand.
 fn start_script(dir: &Path, program: &Program) -> String {
-    let quoted_dir = quote(&dir.to_string_lossy());
     let mut script = String::new();
-    let _ = writeln!(script, "cd {quoted_dir} || exit 1");
-    // Started by a keeper that died meanwhile: nobody would end it.
-    let _ = writeln!(script, "[ -z \"$1\" ] || [ \"$PPID\" = \"$1\" ] || exit 1");
-    let _ = writeln!(script, "echo $$ > {}.pid", program.name);
+    let _ = writeln!(script, "cd {} || exit 1", quote(&dir.to_string_lossy()));
+    if program.place == Place::Machine {
+        script += OWN_KEEPER;
+        let _ = writeln!(script, "echo $$ > {}.pid", program.name);
+    } else {
+        let _ = writeln!(script, "read -r pid rest < {MACHINE_PROC}/self/stat || exit 1");
+        let _ = writeln!(script, "echo $pid > {}.pid", program.name);
+    }
     let _ = write!(script, "exec {}", quote(&program.path.to_string_lossy()));
     for arg in &program.args {
         let _ = write!(script, " \\\n    {}", quote(arg));
@@ -183,7 +216,19 @@ fn start_script(dir: &Path, program: &Program) -> String {
     script
 }
 
-fn quote(word: &str) -> String {
+/// Started by a keeper that died meanwhile: nobody would end it.
+const OWN_KEEPER: &str = "[ -z \"$1\" ] || [ \"$PPID\" = \"$1\" ] || exit 1\n";
+
+/// Enters the namespaces of the process `first` and runs the script `inner` there.
+fn enter_script(dir: &Path, first: &str, inner: &Path) -> String {
+    format!(
+        "cd {} || exit 1\n{OWN_KEEPER}exec nsenter --target \"$(cat {first}.pid)\" --mount --pid --net -- sh {}\n",
+        quote(&dir.to_string_lossy()),
+        quote(&inner.to_string_lossy()),
+    )
+}
+
+pub(crate) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
@@ -195,7 +240,12 @@ mod tests {
     fn tail(dir: &Path) -> Program {
         let file = dir.join("it's here").display().to_string();
         std::fs::write(&file, "hello\n").unwrap();
-        Program { name: "tail", path: "/usr/bin/tail".into(), args: vec!["-f".into(), file] }
+        Program {
+            name: "tail".into(),
+            path: "/usr/bin/tail".into(),
+            args: vec!["-f".into(), file],
+            place: Place::Machine,
+        }
     }
 
     fn wait_until(what: &str, condition: impl Fn() -> bool) {

@@ -14,12 +14,15 @@
 //! ```
 //!
 //! A cluster is etcd, kube-apiserver and kube-controller-manager, with RBAC and an audit log. It needs no
-//! root, no fixed port and no network beyond loopback; any number can run side by side.
+//! root, no fixed port and no network beyond loopback; any number can run side by side. With [`ClusterBuilder::nodes`] it also has
+//! nodes that run pods, in network namespaces of its own, for which it needs root.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`programs`] | where the Kubernetes programs come from: found, or built once and cached |
 //! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
+//! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
+//! | [`recipe`] | programs and images from `lab/`, built once and cached |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
@@ -46,9 +49,12 @@ mod control_plane;
 mod home;
 pub mod install;
 mod keeper;
+mod leftovers;
+pub mod nodes;
 mod processes;
 pub mod programs;
 pub mod proxy;
+pub mod recipe;
 pub mod wait;
 
 use std::path::PathBuf;
@@ -56,7 +62,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use audit::{Audit, Call, Mark};
 pub use cluster::{Cluster, ClusterBuilder};
+pub use nodes::{LineState, Node, WideArea};
 pub use programs::Programs;
+pub use recipe::Image;
 pub use wait::eventually;
 
 /// The entrance: everything that the lab can start.
@@ -90,6 +98,11 @@ impl Lab {
     /// The process that runs the named cluster now, if any.
     pub fn owner(name: &str) -> Option<u32> {
         home::owner_of(&home::root(), name)
+    }
+
+    /// How many nodes the named cluster has at the moment.
+    pub fn nodes_of(name: &str) -> usize {
+        nodes::running_in(&home::root().join(name))
     }
 
     /// Ends and removes what crashed owners left. Every start of a cluster does this too. Blocks.

@@ -13,12 +13,13 @@ pub(crate) fn lives(pid: Pid, dir: &Path) -> bool {
     let mut inside = dir.as_os_str().as_encoded_bytes().to_vec();
     inside.push(b'/');
     let proc = Path::new("/proc").join(pid.as_raw_nonzero().to_string());
-    for _ in 0..20 {
+    // On a machine that is very busy, reading a large program takes a while.
+    for _ in 0..500 {
         let Ok(command_line) = std::fs::read(proc.join("cmdline")) else { return false };
         if !command_line.is_empty() {
             return command_line.windows(inside.len()).any(|part| part == inside);
         }
-        // Empty has two reasons: it ended and is not reaped, or it is within `exec`, which is over in a moment.
+        // Empty has two reasons: it ended and is not reaped, or it is within `exec`, which is over soon.
         if has_ended(&proc) {
             return false;
         }

@@ -3,7 +3,7 @@
 //! The build is one program that acts as the one whose name it is started under (`lab/kubernetes`). It is
 //! cached outside the checkout under a name made from all that went into it, so a fresh clone finds it again.
 
-mod go;
+pub(crate) mod go;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,13 @@ use anyhow::{Context, Result, ensure};
 pub(crate) const ETCD: &str = "etcd";
 pub(crate) const API_SERVER: &str = "kube-apiserver";
 pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+pub(crate) const SCHEDULER: &str = "kube-scheduler";
+pub(crate) const KUBELET: &str = "kubelet";
+pub(crate) const KUBE_PROXY: &str = "kube-proxy";
 pub(crate) const KUBECTL: &str = "kubectl";
 
 /// The names that the built program answers to.
-const NAMES: [&str; 7] =
-    [ETCD, API_SERVER, CONTROLLER_MANAGER, "kube-scheduler", "kubelet", "kube-proxy", KUBECTL];
+const NAMES: [&str; 7] = [ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBELET, KUBE_PROXY, KUBECTL];
 /// Without these there is no cluster.
 const REQUIRED: [&str; 3] = [ETCD, API_SERVER, KUBECTL];
 
@@ -33,8 +35,7 @@ impl Programs {
         if let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()) {
             return Self::given(Path::new(&dir));
         }
-        let cache = cache_dir(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))?;
-        Ok(Self { dir: go::Build::of(&source_dir(), "go")?.cached_in(&cache)? })
+        Ok(Self { dir: go::Build::of(&source_dir("kubernetes"), "go")?.cached_in(&cache()?)? })
     }
 
     /// The user's own programs. They come first and are never replaced silently by a build.
@@ -66,10 +67,15 @@ impl Programs {
     }
 }
 
-/// The Go module of this checkout.
-fn source_dir() -> PathBuf {
+/// A recipe of this checkout.
+pub(crate) fn source_dir(recipe: &str) -> PathBuf {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    crate_dir.ancestors().nth(2).unwrap_or(crate_dir).join("lab").join("kubernetes")
+    crate_dir.ancestors().nth(2).unwrap_or(crate_dir).join("lab").join(recipe)
+}
+
+/// Where everything that is built once is kept.
+pub(crate) fn cache() -> Result<PathBuf> {
+    cache_dir(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))
 }
 
 fn cache_dir(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf> {

@@ -3,6 +3,8 @@
 
 #[path = "lab/cluster.rs"]
 mod cluster;
+#[path = "lab/nodes.rs"]
+mod nodes;
 #[path = "lab/proxy.rs"]
 mod proxy;
 #[path = "lab/supervision.rs"]

@@ -32,11 +32,8 @@ use super::{
     row::{Row, float},
     say,
 };
+use crate::{operator::Operator, process::took};
 use aquifer_lab::install::{self, Account};
-use crate::{
-    operator::Operator,
-    process::took,
-};
 
 const BENCH: &str = "efs";
 pub(super) const NAMESPACE: &str = "bench";

@@ -1,16 +1,24 @@
-//! Runs a bare cluster until its standard input ends: `aquifer-lab-hold NAME`. Prints the cluster's directory once it is ready.
+//! Runs a cluster until its standard input ends: `aquifer-lab-hold NAME [--nodes N]`. Prints the cluster's directory once it is ready.
 //!
 //! Tests kill it to see what outlives the owner of a cluster.
 
 use std::io::Read;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use aquifer_lab::Lab;
+
+const USAGE: &str = "usage: aquifer-lab-hold NAME [--nodes N]";
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let name = std::env::args().nth(1).context("usage: aquifer-lab-hold NAME")?;
-    let cluster = Lab::cluster(&name).start().await?;
+    let mut args = std::env::args().skip(1);
+    let mut cluster = Lab::cluster(&args.next().context(USAGE)?);
+    match (args.next().as_deref(), args.next()) {
+        (None, _) => {}
+        (Some("--nodes"), Some(count)) => cluster = cluster.nodes(count.parse().context(USAGE)?),
+        _ => bail!(USAGE),
+    }
+    let cluster = cluster.start().await?;
     println!("{}", cluster.dir().display());
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     cluster.stop().await

@@ -203,19 +203,19 @@ impl Build {
 }
 
 /// Says on standard error what is awaited, every few seconds, and gives up in the end.
-struct Progress {
+pub(crate) struct Progress {
     what: String,
     started: Instant,
     said: Instant,
 }
 
 impl Progress {
-    fn new(what: String) -> Self {
+    pub(crate) fn new(what: String) -> Self {
         Self { what, started: Instant::now(), said: Instant::now() }
     }
 
     /// A short pause; then a line if one is due.
-    fn wait(&mut self) -> Result<()> {
+    pub(crate) fn wait(&mut self) -> Result<()> {
         std::thread::sleep(Duration::from_millis(200));
         ensure!(self.started.elapsed() < LONGEST_BUILD, "gave up after an hour: {}", self.what);
         if self.said.elapsed() >= PROGRESS_EVERY {
@@ -224,7 +224,7 @@ impl Progress {
         Ok(())
     }
 
-    fn say(&mut self) {
+    pub(crate) fn say(&mut self) {
         self.said = Instant::now();
         eprintln!("{}: {} s", self.what, self.started.elapsed().as_secs());
     }
@@ -234,7 +234,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))
 }
 
-fn last_lines(log: &Path) -> Result<String> {
+pub(crate) fn last_lines(log: &Path) -> Result<String> {
     let text = read(log)?;
     let lines: Vec<&str> = text.lines().collect();
     Ok(lines[lines.len().saturating_sub(20)..].join("\n"))

@@ -1,0 +1,46 @@
+//! Commands in pods and images for nodes, for tests. Adds nothing to what kubectl and containerd can do.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cluster::{Cluster, blocking};
+
+const LONGEST: Duration = Duration::from_mins(1);
+
+impl Cluster {
+    /// Runs a command in a pod and gives what it printed; what it complained about is in the error.
+    pub async fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<String> {
+        let mut args = vec!["exec", "--namespace", namespace, pod, "--"];
+        args.extend(command);
+        self.kubectl_says(&args).await
+    }
+
+    /// Runs kubectl as the user who may do everything and gives what it printed. Fails when it fails, or takes over a minute.
+    pub async fn kubectl_says(&self, args: &[&str]) -> Result<String> {
+        let mut kubectl: tokio::process::Command = self.kubectl().into();
+        let ran = kubectl.args(args).kill_on_drop(true).output();
+        let shown = || format!("kubectl {}", args.join(" "));
+        let output = tokio::time::timeout(LONGEST, ran)
+            .await
+            .with_context(|| format!("`{}` did not end within {LONGEST:?}", shown()))?
+            .with_context(|| format!("failed to run `{}`", shown()))?;
+        if !output.status.success() {
+            bail!("`{}` failed: {}", shown(), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Gives an image (an archive as of `docker save`) to every node. Pods use it with a pull policy other than Always.
+    pub async fn import_image(&self, archive: &Path) -> Result<()> {
+        let (nodes, keeper, archive) = (self.nodes()?.clone(), self.keeper(), archive.to_path_buf());
+        blocking(move || nodes.import(&keeper, &archive)).await
+    }
+
+    /// The name of an image that every node has. Its one program, `/tools`, can `serve :PORT` (answers with the pod's name),
+    /// `get URL`, `lookup NAME` and `wait`.
+    pub fn probe_image(&self) -> Result<&str> {
+        Ok(self.nodes()?.probe_image())
+    }
+}

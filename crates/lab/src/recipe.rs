@@ -1,0 +1,200 @@
+//! Programs and images made from the recipes in `lab/`: built once for each content, kept outside the checkout. Runs none of them.
+//!
+//! A recipe is a directory with a Go module, and with a `Containerfile` when it makes an image. Its name in the
+//! cache has a hash of all its files and of the compiler's version, so a change builds it anew and a fresh clone finds it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+use crate::control_plane::hex;
+use crate::home::open_lock;
+use crate::programs::go::{Progress, last_lines};
+use crate::programs::{cache, source_dir};
+
+/// The address that all images of the lab have; no registry answers there, so nothing is ever pulled.
+const REGISTRY: &str = "localhost/aquifer-lab";
+
+/// An image as a file that a node can import.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The name by which pods ask for it.
+    pub name: String,
+    /// The archive, in the format of `docker save`.
+    pub archive: PathBuf,
+}
+
+/// Builds the Go program of a recipe, or finds it in the cache. Blocks.
+pub fn program(recipe: &str) -> Result<PathBuf> {
+    let source = source_dir(recipe);
+    let key = key(&source)?;
+    let dir = once(&format!("{recipe}-{key}"), &format!("building {recipe} from source"), |dir, work| {
+        let mut go = Command::new("go");
+        go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(dir.join(recipe)).arg(".");
+        go.envs([
+            ("GOTOOLCHAIN", "local"),
+            ("CGO_ENABLED", "0"),
+            ("GOFLAGS", "-mod=readonly"),
+            ("GOWORK", "off"),
+        ]);
+        work.run(go.current_dir(&source))
+    })?;
+    Ok(dir.join(recipe))
+}
+
+/// Builds the image of a recipe around its program, or finds it in the cache. Blocks.
+pub fn image(recipe: &str) -> Result<Image> {
+    let source = source_dir(recipe);
+    let key = key(&source)?;
+    let name = format!("{REGISTRY}/{recipe}:{key}");
+    let program = program(recipe)?;
+    let dir =
+        once(&format!("image-{recipe}-{key}"), &format!("building the image {recipe}"), |dir, work| {
+            let context = tempfile::tempdir().context("no room for the files of an image")?;
+            std::fs::copy(&program, context.path().join(recipe))?;
+            work.buildah(&source.join("Containerfile"), context.path(), &name, &dir.join(ARCHIVE))
+        })?;
+    Ok(Image { name, archive: dir.join(ARCHIVE) })
+}
+
+/// The name of the archive in a directory that [`once`] made.
+pub const ARCHIVE: &str = "image.tar";
+
+/// What a build may do: run programs that are shown as progress and that end with this process.
+#[derive(Debug)]
+pub struct Work {
+    log: PathBuf,
+    what: String,
+}
+
+impl Work {
+    /// Runs a program to its end; its last lines are in the error when it fails.
+    pub fn run(&mut self, command: &mut Command) -> Result<()> {
+        let output = File::create(&self.log)?;
+        let mut wrapped = Command::new("setpriv");
+        // The signal ends the program with this thread, which waits for it right here.
+        wrapped.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => wrapped.env(name, value),
+                None => wrapped.env_remove(name),
+            };
+        }
+        if let Some(dir) = command.get_current_dir() {
+            wrapped.current_dir(dir);
+        }
+        let mut child = wrapped
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .context("failed to run setpriv (Debian: util-linux)")?;
+        let mut progress = Progress::new(self.what.clone());
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if let Err(error) = progress.wait() {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
+        ensure!(
+            status.success(),
+            "{}: `{}` failed: {status}\n{}",
+            self.what,
+            command.get_program().to_string_lossy(),
+            last_lines(&self.log)?
+        );
+        Ok(())
+    }
+
+    /// Builds an image from a Containerfile and writes it as an archive. Uses a store of its own, which is gone afterwards.
+    pub fn buildah(&mut self, file: &Path, context: &Path, name: &str, archive: &Path) -> Result<()> {
+        let store = tempfile::tempdir().context("no room for the store of buildah")?;
+        let buildah = || {
+            let mut command = Command::new("buildah");
+            command.arg("--root").arg(store.path().join("root"));
+            command.arg("--runroot").arg(store.path().join("run"));
+            command.args(["--storage-driver", "vfs"]);
+            command
+        };
+        self.run(
+            buildah()
+                .args(["bud", "--isolation", "chroot", "--pull-never", "--tag", name, "--file"])
+                .arg(file)
+                .arg(context),
+        )?;
+        self.run(
+            buildah()
+                .args(["push", "--quiet", name])
+                .arg(format!("docker-archive:{}:{name}", archive.display())),
+        )
+    }
+}
+
+/// The directory `name` of the cache, filled by `build` unless it is there. Several processes that need it build it once.
+pub fn once(name: &str, what: &str, build: impl FnOnce(&Path, &mut Work) -> Result<()>) -> Result<PathBuf> {
+    let cache = cache()?;
+    let dir = cache.join(name);
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    std::fs::create_dir_all(&cache).with_context(|| format!("failed to make {}", cache.display()))?;
+    let lock = open_lock(&cache.join(format!("{name}.lock")))?;
+    let mut progress = Progress::new(format!("waiting for another process that is {what}"));
+    loop {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::WOULDBLOCK) => progress.wait()?,
+            Err(error) => return Err(error).context("failed to lock the cache"),
+        }
+    }
+    // Another process may have built it while this one waited.
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    // Under another name first: what has the right name is always whole.
+    let unfinished = tempfile::Builder::new()
+        .prefix(".building-")
+        .tempdir_in(&cache)
+        .with_context(|| format!("failed to write to {}", cache.display()))?;
+    let content = unfinished.path().join("content");
+    std::fs::create_dir(&content)?;
+    let mut progress = Progress::new(format!("{what} (once; kept in {})", dir.display()));
+    progress.say();
+    let mut work = Work { log: unfinished.path().join("log"), what: what.to_owned() };
+    build(&content, &mut work)?;
+    progress.say();
+    std::fs::rename(&content, &dir).with_context(|| format!("failed to make {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Changes with every file of the recipe and with the compiler.
+pub fn key(source: &Path) -> Result<String> {
+    let output =
+        Command::new("go").args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").output().context(
+            "the lab's programs are built with Go, but there is no `go` on the PATH (Debian: golang)",
+        )?;
+    let mut hash = Sha256::new();
+    hash.update(&output.stdout);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(source)
+        .with_context(|| format!("there is no recipe {}", source.display()))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    for file in files {
+        let content = std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
+        hash.update(file.file_name().unwrap_or_default().as_encoded_bytes());
+        hash.update(content.len().to_le_bytes());
+        hash.update(content);
+    }
+    Ok(hex(&hash.finalize()[..8]))
+}

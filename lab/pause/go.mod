@@ -1,0 +1,3 @@
+module aquifer.storage/lab/pause
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module aquifer.storage/lab/tools
+
+go 1.26.0
