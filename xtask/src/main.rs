@@ -1,8 +1,10 @@
 //! The project's own commands. They start programs and show progress; they hold no logic of the product.
 
 mod bench;
+mod chart;
 mod crds;
 mod follow;
+mod generated;
 mod host;
 mod lab;
 mod lint;
@@ -34,6 +36,8 @@ enum Command {
     Lint,
     /// Write the CRDs as YAML files
     Crds(crds::Args),
+    /// Write the generated parts of the Helm chart: CRDs and rules
+    Chart(chart::Args),
     /// Measure, next to the least work that could give the same result
     Bench(bench::Args),
     /// A bare cluster to play with
@@ -61,6 +65,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Test(args) => test::run(&args).await,
         Command::Lint => lint::run(),
         Command::Crds(args) => crds::run(&args),
+        Command::Chart(args) => chart::run(&args),
         Command::Bench(args) => bench::run(args).await,
         Command::Lab(args) => lab::run(args).await,
     }

@@ -1,5 +1,5 @@
 //! Who may do what: roles for users of SharedVolumes, and the least that the operator itself needs for them.
-//! Rules only: whoever installs the operator binds them.
+//! Rules only: whoever installs the operator binds them. The chart's rules are printed from here by `cargo xtask chart`.
 
 use std::collections::BTreeMap;
 
@@ -33,68 +33,151 @@ pub fn user_roles() -> Vec<ClusterRole> {
         .into()
 }
 
+/// One rule of the operator and its reason. The chart prints both, so the reason is written for administrators.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grant {
+    /// Who needs it, and for what.
+    pub why: &'static str,
+    /// What is granted.
+    pub rule: PolicyRule,
+}
+
 /// What the operator needs in the whole cluster for SharedVolumes and a driver in the default namespace.
 pub fn operator_rules() -> Vec<PolicyRule> {
     operator_rules_for(driver::DEFAULT_NAMESPACE)
 }
 
 /// What the operator needs in the whole cluster for SharedVolumes and a driver in `namespace`.
-///
-/// Objects of fixed names are changed under these names only. `create` cannot be limited to a name, and is granted
-/// without.
 pub fn operator_rules_for(namespace: &str) -> Vec<PolicyRule> {
-    vec![
-        // The users' wishes. Patch is for our finalizer and for taking upstream's off; the spec is never written.
-        rule(efs::GROUP, &["sharedvolumes"], &["get", "list", "watch", "patch"]),
-        rule(efs::GROUP, &["sharedvolumes/status"], &["patch"]),
-        // Lets a claim name its SharedVolume as an owner that waits for it, where the cluster checks that right.
-        rule(efs::GROUP, &["sharedvolumes/finalizers"], &["update"]),
-        // Where the driver reports. We make the object; only the administrator changes its spec afterwards.
-        rule(component::GROUP, &["components"], &["get", "list", "watch", "create", "patch"]),
-        rule(component::GROUP, &["components/status"], &["patch"]),
-        // The pair behind each SharedVolume; names follow the users' names, so these cannot be limited by name.
-        rule(
-            "",
-            &["persistentvolumes", "persistentvolumeclaims"],
-            &["get", "list", "watch", "create", "patch", "update", "delete"],
-        ),
-        // To name the pods that hold a claim which shall go away.
-        rule("", &["pods"], &["get", "list"]),
-        // Reading tells whether the worker label exists. The four verbs are also exactly what the node plugin gets:
-        // we can grant it only what we hold.
-        rule("", &["nodes"], &["get", "list", "watch", "patch"]),
-        // A terminating namespace stops all repair in it; one namespace is ours.
-        rule("", &["namespaces"], &["get", "list", "watch", "create"]),
-        named("", &["namespaces"], &CHANGE, namespace),
-        // The driver.
-        rule("", &["serviceaccounts"], &["get", "list", "watch", "create"]),
-        named("", &["serviceaccounts"], &CHANGE, driver::SERVICE_ACCOUNT),
-        rule("apps", &["daemonsets"], &["get", "list", "watch", "create"]),
-        named("apps", &["daemonsets"], &CHANGE, driver::DAEMON_SET),
-        rule(RBAC, &["clusterroles", "clusterrolebindings"], &["get", "list", "watch", "create"]),
-        named(RBAC, &["clusterroles"], &CHANGE, driver::CLUSTER_ROLE),
-        named(RBAC, &["clusterrolebindings"], &CHANGE, driver::CLUSTER_ROLE_BINDING),
-        rule("storage.k8s.io", &["csidrivers", "storageclasses"], &["get", "list", "watch", "create"]),
-        named("storage.k8s.io", &["csidrivers"], &CHANGE, driver::DRIVER_NAME),
-        named("storage.k8s.io", &["storageclasses"], &CHANGE, driver::STORAGE_CLASS),
-        // OpenShift only; a rule for a kind that is not served grants nothing.
-        rule(openshift::GROUP, &["securitycontextconstraints"], &["get", "list", "watch", "create"]),
-        named(
-            openshift::GROUP,
-            &["securitycontextconstraints"],
-            &CHANGE,
-            driver::SECURITY_CONTEXT_CONSTRAINTS,
-        ),
-        // Which kinds are served, and whether ours are being taken away. We never install or change them.
-        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &READ),
-        // News for people, beside the objects that they are about.
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
-    ]
+    shared_grants().into_iter().chain(efs_grants(namespace)).map(|grant| grant.rule).collect()
 }
 
 /// What the operator needs in its own namespace only: the lease that says which replica acts.
 pub fn operator_namespace_rules() -> Vec<PolicyRule> {
-    vec![rule("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"])]
+    namespace_grants().into_iter().map(|grant| grant.rule).collect()
+}
+
+/// What every family needs in the whole cluster.
+pub fn shared_grants() -> Vec<Grant> {
+    vec![
+        grant(
+            "Which kinds are served, and whether ours are being taken away. They are never installed or changed.",
+            rule("apiextensions.k8s.io", &["customresourcedefinitions"], &READ),
+        ),
+        grant(
+            "News for people, beside the objects that they are about.",
+            rule("events.k8s.io", &["events"], &["create", "patch"]),
+        ),
+    ]
+}
+
+/// What the operator needs in its own namespace only.
+pub fn namespace_grants() -> Vec<Grant> {
+    vec![grant(
+        "Leader election: the Lease that says which replica acts.",
+        rule("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]),
+    )]
+}
+
+/// What the family `efs` needs in the whole cluster, with its driver in `namespace`.
+///
+/// Objects of fixed names are changed under these names only. `create` cannot be limited to a name, and is granted
+/// without.
+pub fn efs_grants(namespace: &str) -> Vec<Grant> {
+    vec![
+        grant(
+            "SharedVolumes: what users ask for. Patch is for finalizers (ours, and that of aws-efs-operator when it is taken off); the spec is never written.",
+            rule(efs::GROUP, &["sharedvolumes"], &["get", "list", "watch", "patch"]),
+        ),
+        grant("SharedVolumes: what became of it.", rule(efs::GROUP, &["sharedvolumes/status"], &["patch"])),
+        grant(
+            "SharedVolumes: to be named as the owner that waits for its claim, where the cluster checks that right.",
+            rule(efs::GROUP, &["sharedvolumes/finalizers"], &["update"]),
+        ),
+        grant(
+            "EFS driver: where it reports. The object is made once; only the administrator changes its spec afterwards.",
+            rule(component::GROUP, &["components"], &["get", "list", "watch", "create", "patch"]),
+        ),
+        grant("EFS driver: how it stands.", rule(component::GROUP, &["components/status"], &["patch"])),
+        grant(
+            "SharedVolumes: the volume and the claim behind each. Names follow the users' names, so they cannot be listed here.",
+            rule(
+                "",
+                &["persistentvolumes", "persistentvolumeclaims"],
+                &["get", "list", "watch", "create", "patch", "update", "delete"],
+            ),
+        ),
+        grant(
+            "SharedVolumes: to name the pods that hold a claim which shall go away.",
+            rule("", &["pods"], &["get", "list"]),
+        ),
+        grant(
+            "EFS driver: reading tells whether the worker label exists. Patch is for the node plugin, which can be granted only what the operator holds.",
+            rule("", &["nodes"], &["get", "list", "watch", "patch"]),
+        ),
+        grant(
+            "SharedVolumes: a namespace that goes away stops all repair in it. EFS driver: its namespace is made.",
+            rule("", &["namespaces"], &["get", "list", "watch", "create"]),
+        ),
+        grant("EFS driver: its own namespace.", named("", &["namespaces"], &CHANGE, namespace)),
+        grant(
+            "EFS driver: the account of its node plugin.",
+            rule("", &["serviceaccounts"], &["get", "list", "watch", "create"]),
+        ),
+        grant(
+            "EFS driver: the account of its node plugin, to repair and remove it.",
+            named("", &["serviceaccounts"], &CHANGE, driver::SERVICE_ACCOUNT),
+        ),
+        grant(
+            "EFS driver: its node plugin.",
+            rule("apps", &["daemonsets"], &["get", "list", "watch", "create"]),
+        ),
+        grant(
+            "EFS driver: its node plugin, to repair and remove it.",
+            named("apps", &["daemonsets"], &CHANGE, driver::DAEMON_SET),
+        ),
+        grant(
+            "EFS driver: what its node plugin may do. Without the verbs bind and escalate: only what is granted here can be passed on.",
+            rule(RBAC, &["clusterroles", "clusterrolebindings"], &["get", "list", "watch", "create"]),
+        ),
+        grant(
+            "EFS driver: the role of its node plugin, to repair and remove it.",
+            named(RBAC, &["clusterroles"], &CHANGE, driver::CLUSTER_ROLE),
+        ),
+        grant(
+            "EFS driver: the binding of its node plugin, to repair and remove it.",
+            named(RBAC, &["clusterrolebindings"], &CHANGE, driver::CLUSTER_ROLE_BINDING),
+        ),
+        grant(
+            "EFS driver: its registration, and the storage class of all shared volumes.",
+            rule("storage.k8s.io", &["csidrivers", "storageclasses"], &["get", "list", "watch", "create"]),
+        ),
+        grant(
+            "EFS driver: its registration, to repair and remove it.",
+            named("storage.k8s.io", &["csidrivers"], &CHANGE, driver::DRIVER_NAME),
+        ),
+        grant(
+            "EFS driver: its storage class, to repair and remove it.",
+            named("storage.k8s.io", &["storageclasses"], &CHANGE, driver::STORAGE_CLASS),
+        ),
+        grant(
+            "EFS driver on OpenShift: what its node plugin may do on its host. Elsewhere this grants nothing.",
+            rule(openshift::GROUP, &["securitycontextconstraints"], &["get", "list", "watch", "create"]),
+        ),
+        grant(
+            "EFS driver on OpenShift: the same, to repair and remove it.",
+            named(
+                openshift::GROUP,
+                &["securitycontextconstraints"],
+                &CHANGE,
+                driver::SECURITY_CONTEXT_CONSTRAINTS,
+            ),
+        ),
+    ]
+}
+
+fn grant(why: &'static str, rule: PolicyRule) -> Grant {
+    Grant { why, rule }
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -150,6 +233,16 @@ mod tests {
                     "{rule:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn every_grant_says_why() {
+        for grant in shared_grants().into_iter().chain(efs_grants("x")).chain(namespace_grants()) {
+            assert!(
+                grant.why.len() > 20 && grant.why.ends_with('.') && !grant.why.contains('\n'),
+                "{grant:?}"
+            );
         }
     }
 

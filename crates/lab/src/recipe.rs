@@ -4,6 +4,7 @@
 //! cache has a hash of all its files and of the compiler's version, so a change builds it anew and a fresh clone finds it.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -34,7 +35,9 @@ pub fn program(recipe: &str) -> Result<PathBuf> {
     let key = key(&source)?;
     let dir = once(&format!("{recipe}-{key}"), &format!("building {recipe} from source"), |dir, work| {
         let mut go = Command::new("go");
-        go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(dir.join(recipe)).arg(".");
+        // A module without code of its own names somebody else's program as its tool.
+        let package = if source.join("main.go").is_file() { "." } else { "tool" };
+        go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(dir.join(recipe)).arg(package);
         go.envs([
             ("GOTOOLCHAIN", "local"),
             ("CGO_ENABLED", "0"),
@@ -59,6 +62,23 @@ pub fn image(recipe: &str) -> Result<Image> {
             work.buildah(&source.join("Containerfile"), context.path(), &name, &dir.join(ARCHIVE))
         })?;
     Ok(Image { name, archive: dir.join(ARCHIVE) })
+}
+
+/// Writes the image of a program that is not made here as an archive; the same program gives the same bytes. Blocks.
+pub fn archive_of(containerfile: &Path, program: &Path, name: &str, archive: &Path) -> Result<()> {
+    let context = tempfile::tempdir().context("no room for the files of an image")?;
+    let file = program.file_name().with_context(|| format!("{} is not a file", program.display()))?;
+    let copy = context.path().join(file);
+    std::fs::copy(program, &copy).with_context(|| format!("failed to copy {}", program.display()))?;
+    // What the file allowed where it was built must not matter.
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o555))?;
+    // An archive that is there is added to, not replaced.
+    if archive.exists() {
+        std::fs::remove_file(archive).with_context(|| format!("failed to remove {}", archive.display()))?;
+    }
+    let log = tempfile::NamedTempFile::new().context("no room for a log")?;
+    let mut work = Work { log: log.path().to_owned(), what: format!("building the image {name}") };
+    work.buildah(containerfile, context.path(), name, archive)
 }
 
 /// The name of the archive in a directory that [`once`] made.
@@ -126,7 +146,17 @@ impl Work {
         };
         self.run(
             buildah()
-                .args(["bud", "--isolation", "chroot", "--pull-never", "--tag", name, "--file"])
+                .args([
+                    "bud",
+                    "--isolation",
+                    "chroot",
+                    "--pull-never",
+                    "--timestamp",
+                    "0",
+                    "--tag",
+                    name,
+                    "--file",
+                ])
                 .arg(file)
                 .arg(context),
         )?;
