@@ -1,14 +1,17 @@
 //! The binary `aquifer`: flags, wiring, run. No logic of its own.
 
+mod completions;
 mod crds;
+mod install;
 mod logs;
 mod run;
 mod uninstall;
 mod version;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Storage operators for Kubernetes in one binary.
 #[derive(Parser)]
@@ -20,12 +23,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Installs the operator in a cluster, or brings it up to date
+    Install(Box<install::Args>),
+    /// Takes the operator away, unless something still needs it
+    Uninstall(install::RemoveArgs),
     /// Runs the operators
     Run(Box<run::Args>),
     /// Prints the definitions of our kinds as YAML, for kubectl apply
     Crds,
-    /// Prints the version
-    Version,
+    /// Prints the versions of this program, the operator and Kubernetes
+    Version(version::Args),
+    /// Prints the script by which your shell completes commands and flags
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Shared volumes on AWS EFS
     #[command(subcommand)]
     Efs(Efs),
@@ -38,7 +50,7 @@ enum Efs {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let result = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -54,12 +66,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// As `kubectl-aquifer` on the PATH we are `kubectl aquifer`, and the help says so.
+fn parse() -> Cli {
+    let mut command = Cli::command();
+    let name = std::env::args_os().next().map(PathBuf::from);
+    if name.as_deref().and_then(Path::file_name).is_some_and(|name| name == "kubectl-aquifer") {
+        command = command.bin_name("kubectl aquifer");
+    }
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
 async fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => run::run(*args).await,
         Command::Crds => crds::print(),
-        Command::Version => {
-            version::print();
+        Command::Install(args) => install::run(*args).await,
+        Command::Uninstall(args) => install::remove(args).await,
+        Command::Version(args) => {
+            version::print(args).await;
+            Ok(())
+        }
+        Command::Completions { shell } => {
+            completions::print(shell);
             Ok(())
         }
         Command::Efs(Efs::Uninstall(args)) => uninstall::run(args).await,

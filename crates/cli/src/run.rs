@@ -64,6 +64,15 @@ pub enum Family {
     Efs,
 }
 
+impl Family {
+    /// As flags and variables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Efs => "efs",
+        }
+    }
+}
+
 /// Who looks after the EFS driver.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Statics {

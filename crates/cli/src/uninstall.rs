@@ -57,7 +57,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-fn confirmed() -> anyhow::Result<bool> {
+/// Asks whether to go on.
+pub fn confirmed() -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("there is no terminal to ask on; say --yes if you mean it");
     }

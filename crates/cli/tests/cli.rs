@@ -1,6 +1,8 @@
 //! The real binary: what a person reads, what a script gets, and what a cluster sees of its processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "cli/install.rs"]
+mod install;
 #[path = "cli/process.rs"]
 mod process;
 #[path = "cli/running.rs"]

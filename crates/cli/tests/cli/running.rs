@@ -81,13 +81,13 @@ impl Ground {
     }
 }
 
-fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let done = cluster.kubectl().args(arguments).output()?;
     ensure!(done.status.success(), "kubectl {arguments:?}: {}{}", stdout(&done), stderr(&done));
     Ok(stdout(&done))
 }
 
-fn apply(cluster: &Cluster, yaml: &str) -> Result<String> {
+pub fn apply(cluster: &Cluster, yaml: &str) -> Result<String> {
     let mut command = cluster.kubectl();
     command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;

@@ -1,0 +1,123 @@
+//! Brings one object to the cluster, and tells what that changed. Takes nothing that belongs to somebody else.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use aquifer_api::labels;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use tokio::time::Instant;
+
+use super::objects::{NAME, PART_OF, api_of, kind, title};
+
+const MANAGER: &str = "aquifer-install";
+const CRD: &str = "CustomResourceDefinition";
+/// How long the API server may take to serve a new kind.
+const PATIENCE: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Created,
+    Changed,
+    Unchanged,
+    /// It is somebody else's, and good enough as it is.
+    Left,
+}
+
+impl Change {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Left => "left",
+        }
+    }
+}
+
+/// The object as the cluster has it.
+pub async fn look(client: &Client, object: &DynamicObject) -> anyhow::Result<Option<DynamicObject>> {
+    api_of(client, object)?
+        .get_opt(&object.name_any())
+        .await
+        .with_context(|| format!("cannot read {}", title(object)))
+}
+
+/// Fails when the object that is there must not be changed by us.
+pub fn may_change(object: &DynamicObject, live: &DynamicObject) -> anyhow::Result<()> {
+    // A kind may come from anywhere, and outlives whoever installed it; a namespace that is not ours is used as it is.
+    if [CRD, "Namespace"].contains(&kind(object)) {
+        return Ok(());
+    }
+    if let Some(release) = release(live) {
+        bail!(
+            "{} belongs to the Helm release {release}: use helm to upgrade it, or helm uninstall it first",
+            title(object)
+        );
+    }
+    if !is_ours(live) {
+        bail!(
+            "{} is there already and is not Aquifer's (it has no label {PART_OF}={NAME}): remove it or rename it first",
+            title(object)
+        );
+    }
+    Ok(())
+}
+
+/// The Helm release that an object belongs to.
+pub fn release(live: &DynamicObject) -> Option<String> {
+    let by_helm = live.labels().get(labels::MANAGED_BY).is_some_and(|manager| manager == "Helm");
+    let name = || live.annotations().get("meta.helm.sh/release-name").cloned().unwrap_or_default();
+    by_helm.then(name)
+}
+
+/// Whether an object is part of Aquifer.
+pub fn is_ours(live: &DynamicObject) -> bool {
+    live.labels().get(PART_OF).is_some_and(|part_of| part_of == NAME)
+}
+
+/// Writes the object. The server tells by its version whether that changed anything.
+pub async fn apply(
+    client: &Client,
+    object: &DynamicObject,
+    live: Option<&DynamicObject>,
+) -> anyhow::Result<Change> {
+    if kind(object) == "Namespace" && live.is_some_and(|live| !is_ours(live)) {
+        return Ok(Change::Left);
+    }
+    let params = PatchParams::apply(MANAGER).force();
+    let written = api_of(client, object)?
+        .patch(&object.name_any(), &params, &Patch::Apply(object))
+        .await
+        .with_context(|| format!("cannot apply {}", title(object)))?;
+    Ok(match live {
+        None => Change::Created,
+        Some(live) if live.resource_version() == written.resource_version() => Change::Unchanged,
+        Some(_) => Change::Changed,
+    })
+}
+
+/// Waits until our kinds are served.
+pub async fn wait_until_served(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<()> {
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    let deadline = Instant::now() + PATIENCE;
+    for object in objects.iter().filter(|object| kind(object) == CRD) {
+        let name = object.name_any();
+        loop {
+            let live = api.get(&name).await.with_context(|| format!("cannot read {}", title(object)))?;
+            let conditions = live.status.and_then(|status| status.conditions).unwrap_or_default();
+            if conditions.iter().any(|is| is.type_ == "Established" && is.status == "True") {
+                break;
+            }
+            if Instant::now() > deadline {
+                let said: Vec<_> = conditions.iter().filter_map(|is| is.message.clone()).collect();
+                bail!("{} is not served after {} s: {}", title(object), PATIENCE.as_secs(), said.join("; "));
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,360 @@
+//! Installing: the chart and `aquifer install` give the same objects, words that are wrong are refused clearly, and a real
+//! control plane takes it all.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result, ensure};
+use aquifer_lab::{Cluster, Lab};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde_json::{Value, json};
+
+use super::process::{aquifer, output, stderr, stdout};
+use super::running::{apply, kubectl};
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// The real Helm. It builds itself once, which one test waits for and the others with it.
+fn helm() -> Command {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let mut command = Command::new(PROGRAM.get_or_init(|| aquifer_lab::recipe::program("helm").unwrap()));
+    for name in ["KUBECONFIG", "HELM_NAMESPACE", "HELM_KUBECONTEXT"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/aquifer")
+}
+
+fn template(arguments: &[&str]) -> Output {
+    let mut command = helm();
+    command.args(["template", "aquifer"]).arg(chart());
+    command.args(["--namespace", "aquifer-system", "--kube-version", "1.36.0"]);
+    command.args(arguments).output().unwrap()
+}
+
+/// The objects of a YAML stream by kind, namespace and name.
+fn objects(yaml: &str) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for document in yaml.split("---\n").filter(|text| text.lines().any(|line| line.starts_with("kind:"))) {
+        let object: Value = serde_saphyr::from_str(document).unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let meta = &object["metadata"];
+        let key = format!("{} {}/{}", text(&object["kind"]), text(&meta["namespace"]), text(&meta["name"]));
+        assert!(all.insert(key.clone(), object).is_none(), "{key} is there twice");
+    }
+    all
+}
+
+fn rendered(arguments: &[&str]) -> BTreeMap<String, Value> {
+    let done = template(arguments);
+    assert!(done.status.success(), "{}", stderr(&done));
+    objects(&stdout(&done))
+}
+
+#[test]
+fn the_chart_passes_helms_own_checks() {
+    let done = helm().args(["lint", "--strict"]).arg(chart()).output().unwrap();
+    assert!(done.status.success(), "{}{}", stdout(&done), stderr(&done));
+}
+
+#[test]
+fn install_gives_the_same_objects_as_the_chart() {
+    let mut chart = rendered(&[]);
+    for object in chart.values_mut() {
+        let manager = &mut object["metadata"]["labels"][MANAGED_BY];
+        assert_eq!(*manager, "Helm");
+        *manager = "aquifer".into();
+    }
+    let mut ours = objects(&stdout(&output(&["install", "--dry-run"])));
+    // Helm makes the namespace itself.
+    assert!(ours.remove("Namespace /aquifer-system").is_some());
+    assert_eq!(ours.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>());
+    for (key, object) in &ours {
+        assert_eq!(object, &chart[key], "{key}");
+    }
+}
+
+#[test]
+fn what_can_be_chosen_in_both_gives_the_same_objects_too() {
+    let chart = rendered(&["--set", "replicas=3,image.repository=registry.example/a,image.tag=v9"]);
+    let ours = output(&["install", "--dry-run", "--replicas", "3", "--image", "registry.example/a:v9"]);
+    let key = "Deployment aquifer-system/aquifer";
+    assert_eq!(objects(&stdout(&ours))[key]["spec"], chart[key]["spec"]);
+}
+
+#[test]
+fn the_charts_rules_are_those_of_the_code_and_follow_the_drivers_namespace() {
+    let all = rendered(&["--set", "efs.namespace=elsewhere"]);
+    let rules = |key: &str| -> Vec<PolicyRule> { serde_json::from_value(all[key]["rules"].clone()).unwrap() };
+    assert_eq!(rules("ClusterRole /aquifer"), aquifer_api::roles::operator_rules_for("elsewhere"));
+    assert_eq!(rules("Role aquifer-system/aquifer"), aquifer_api::roles::operator_namespace_rules());
+    for role in aquifer_api::roles::user_roles() {
+        let name = role.metadata.name.unwrap();
+        assert_eq!(rules(&format!("ClusterRole /{name}")), role.rules.unwrap());
+    }
+}
+
+#[test]
+fn every_rendered_rule_of_the_operator_has_its_reason_above_it() {
+    let text = stdout(&template(&["--show-only", "templates/clusterrole.yaml"]));
+    let lines: Vec<&str> = text.lines().collect();
+    let rules: Vec<usize> =
+        (0..lines.len()).filter(|&place| lines[place].starts_with("  - apiGroups")).collect();
+    assert_eq!(rules.len(), aquifer_api::roles::operator_rules().len());
+    for place in rules {
+        assert!(lines[place - 1].trim_start().starts_with("# "), "{}", lines[place]);
+    }
+}
+
+#[test]
+fn uninstalling_the_chart_keeps_our_kinds() {
+    let all = rendered(&[]);
+    let kinds: Vec<_> = all.values().filter(|one| one["kind"] == "CustomResourceDefinition").collect();
+    assert_eq!(kinds.len(), aquifer_api::crds().len());
+    for kind in kinds {
+        assert_eq!(kind["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    }
+    assert!(!rendered(&["--set", "crds.install=false"]).keys().any(|key| key.starts_with("CustomResource")));
+}
+
+#[test]
+fn optional_parts_come_when_asked_for() {
+    let values = "metrics.serviceMonitor.enabled=true,podDisruptionBudget.enabled=true,rbac.userRoles=false,\
+        efs.nodeSelector.pool=storage,efs.images.plugin=registry.example/efs:v1,image.digest=sha256:";
+    let all = rendered(&["--set", &format!("{values}{}", "0".repeat(64))]);
+    assert!(all.contains_key("ServiceMonitor aquifer-system/aquifer"));
+    assert_eq!(all["PodDisruptionBudget aquifer-system/aquifer"]["spec"]["maxUnavailable"], 1);
+    assert!(!all.keys().any(|key| key.contains("sharedvolumes-admin")));
+    let pod = &all["Deployment aquifer-system/aquifer"]["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(pod["image"], format!("localhost/aquifer@sha256:{}", "0".repeat(64)));
+    let environment = pod["env"].as_array().unwrap();
+    for (name, value) in [
+        ("AQUIFER_EFS_NODE_SELECTOR", "pool=storage"),
+        ("AQUIFER_EFS_PLUGIN_IMAGE", "registry.example/efs:v1"),
+    ] {
+        assert!(environment.contains(&json!({ "name": name, "value": value })), "{environment:?}");
+    }
+}
+
+#[test]
+fn every_variable_of_the_chart_is_one_that_the_operator_reads() {
+    let known = stdout(&output(&["run", "--help"]));
+    let values = "efs.nodeSelector.a=b,efs.images.plugin=x,efs.images.registrar=x,efs.images.liveness=x";
+    let all = rendered(&["--set", values]);
+    let pod = &all["Deployment aquifer-system/aquifer"]["spec"]["template"]["spec"]["containers"][0];
+    for variable in pod["env"].as_array().unwrap() {
+        let name = variable["name"].as_str().unwrap();
+        assert!(known.contains(&format!("[env: {name}=]")), "{name}");
+    }
+}
+
+#[test]
+fn values_that_are_wrong_are_refused_by_name() {
+    for (value, words) in [
+        ("families[0]=nfs", &["/families/0", "efs"][..]),
+        ("families=null", &["families"]),
+        ("replicas=two", &["/replicas", "integer"]),
+        ("replicas=-1", &["/replicas"]),
+        ("efs.namespace=Not_This", &["/efs/namespace", "Not_This"]),
+        ("efs.statics=maybe", &["/efs/statics", "managed", "external"]),
+        ("image.digest=abc", &["/image/digest"]),
+        ("resources.limits.memory=much", &["/resources/limits/memory"]),
+        ("replica=3", &["replica", "not allowed"]),
+        (
+            "metrics.service.enabled=false,metrics.serviceMonitor.enabled=true",
+            &["needs metrics.service.enabled"],
+        ),
+    ] {
+        let done = template(&["--set", value]);
+        assert!(!done.status.success(), "{value} is accepted");
+        for word in words {
+            assert!(stderr(&done).contains(word), "{value} does not say {word}: {}", stderr(&done));
+        }
+    }
+}
+
+#[test]
+fn completions_name_commands_and_flags_for_every_usual_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = stdout(&output(&["completions", shell]));
+        for word in ["install", "uninstall", "completions", "dry-run", "efs"] {
+            assert!(text.contains(word), "{word} for {shell}");
+        }
+    }
+    assert!(!output(&["completions", "dos"]).status.success());
+}
+
+#[test]
+fn as_a_plugin_it_is_called_kubectl_aquifer() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = dir.path().join("kubectl-aquifer");
+    symlink(env!("CARGO_BIN_EXE_aquifer"), &plugin).unwrap();
+    let help = stdout(&Command::new(&plugin).arg("--help").output().unwrap());
+    assert!(help.contains("Usage: kubectl aquifer <COMMAND>"), "{help}");
+    let help = stdout(&Command::new(&plugin).args(["efs", "uninstall", "--help"]).output().unwrap());
+    assert!(help.contains("Usage: kubectl aquifer efs uninstall"), "{help}");
+}
+
+#[test]
+fn version_works_without_a_cluster() {
+    let client = output(&["version", "--client"]);
+    assert_eq!(stdout(&client), format!("aquifer {}\n", env!("CARGO_PKG_VERSION")));
+    let no_cluster = output(&["version", "--kubeconfig", "/does/not/exist"]);
+    assert!(no_cluster.status.success());
+    assert!(stdout(&no_cluster).contains("operator: unknown (cannot read /does/not/exist"), "{no_cluster:?}");
+}
+
+/// The binary as the administrator of a cluster.
+fn ours(cluster: &Cluster, arguments: &[&str]) -> Result<Output> {
+    Ok(aquifer().args(arguments).arg("--kubeconfig").arg(cluster.kubeconfig()).output()?)
+}
+
+fn succeeds(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let done = ours(cluster, arguments)?;
+    ensure!(done.status.success(), "aquifer {arguments:?}: {}{}", stdout(&done), stderr(&done));
+    Ok(stdout(&done))
+}
+
+#[tokio::test]
+async fn it_installs_again_and_again_and_uninstalls_only_when_nothing_needs_it() -> Result<()> {
+    let cluster = Lab::test_cluster().start().await?;
+    let said = succeeds(&cluster, &["version"])?;
+    ensure!(said.contains("operator: not installed") && said.contains("kubernetes: v1."), "{said}");
+
+    // Through kubectl first, as a careful person does it; the server warns of nothing.
+    let printed = stdout(&output(&["install", "--dry-run"]));
+    let count = objects(&printed).len();
+    let said = apply(&cluster, &printed)?;
+    ensure!(said.lines().count() == count, "{said}");
+
+    // Then by ourselves: the fields are taken over, and afterwards there is nothing left to do.
+    succeeds(&cluster, &["install"])?;
+    let said = succeeds(&cluster, &["install"])?;
+    ensure!(
+        said.contains(&format!("{count} objects: 0 created, 0 changed, {count} as they should be")),
+        "{said}"
+    );
+    let said = succeeds(&cluster, &["install", "--replicas", "1"])?;
+    ensure!(said.contains("0 created, 1 changed"), "{said}");
+    ensure!(said.contains("changed   Deployment aquifer-system/aquifer"), "{said}");
+    let said = succeeds(&cluster, &["version"])?;
+    ensure!(
+        said.contains(&format!("operator: {} (image localhost/aquifer", env!("CARGO_PKG_VERSION"))),
+        "{said}"
+    );
+
+    // No node runs the pods, so waiting ends with what is missing.
+    let waited = ours(&cluster, &["install", "--wait", "--timeout", "1"])?;
+    ensure!(!waited.status.success() && stderr(&waited).contains("not ready after 1 s"), "{waited:?}");
+
+    // The plugin, found by kubectl itself.
+    let dir = tempfile::tempdir()?;
+    symlink(env!("CARGO_BIN_EXE_aquifer"), dir.path().join("kubectl-aquifer"))?;
+    let path = std::env::join_paths(
+        std::iter::once(dir.path().to_owned())
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    )?;
+    let done = cluster.kubectl().args(["aquifer", "version"]).env("PATH", path).output()?;
+    ensure!(done.status.success() && stdout(&done).contains("kubernetes: v1."), "{done:?}");
+
+    // Objects of ours keep it, and are named.
+    apply(
+        &cluster,
+        "apiVersion: aws-efs.managed.openshift.io/v1alpha1
+kind: SharedVolume
+metadata: {name: data, namespace: default}
+spec: {fileSystemID: fs-0123456789abcdef0, accessPointID: fsap-0123456789abcdef0}
+---
+apiVersion: aquifer.storage/v1alpha1
+kind: Component
+metadata: {name: efs-driver}
+spec: {}
+",
+    )?;
+    for arguments in [&["uninstall", "--yes"][..], &["uninstall", "--yes", "--crds"]] {
+        let refused = ours(&cluster, arguments)?;
+        let said = stderr(&refused);
+        ensure!(!refused.status.success(), "{refused:?}");
+        for word in
+            ["SharedVolume default/data", "Component efs-driver is installed", "aquifer efs uninstall"]
+        {
+            ensure!(said.contains(word), "no {word} in {said}");
+        }
+    }
+    kubectl(&cluster, &["get", "deployment", "-n", "aquifer-system", "aquifer"])?;
+
+    kubectl(&cluster, &["delete", "sharedvolume", "data"])?;
+    kubectl(&cluster, &["delete", "component", "efs-driver"])?;
+    let asked = ours(&cluster, &["uninstall"])?;
+    ensure!(!asked.status.success() && stderr(&asked).contains("--yes"), "{asked:?}");
+    let said = succeeds(&cluster, &["uninstall", "--dry-run"])?;
+    ensure!(said.contains("Deployment aquifer-system/aquifer") && !said.contains("CustomResource"), "{said}");
+    let said = succeeds(&cluster, &["uninstall", "--yes"])?;
+    ensure!(said.contains("deleted   ClusterRole aquifer") && said.contains("The kinds stay"), "{said}");
+    let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
+    ensure!(left.contains("sharedvolumes.aws-efs"), "{left}");
+    let left = kubectl(
+        &cluster,
+        &["get", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/part-of=aquifer"],
+    )?;
+    ensure!(left.is_empty(), "{left}");
+    succeeds(&cluster, &["uninstall", "--yes", "--crds"])?;
+    let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
+    ensure!(!left.contains("sharedvolumes.aws-efs"), "{left}");
+    let said = succeeds(&cluster, &["uninstall", "--yes", "--crds"])?;
+    ensure!(said.contains("nothing of Aquifer"), "{said}");
+    cluster.stop().await
+}
+
+#[tokio::test]
+async fn helm_installs_upgrades_and_keeps_the_kinds_and_install_leaves_a_release_alone() -> Result<()> {
+    let cluster = Lab::test_cluster().start().await?;
+    let run = |arguments: &[&str]| -> Result<String> {
+        let home = cluster.dir().join("helm");
+        let done = helm()
+            .args(arguments)
+            .args(["--namespace", "aquifer-system", "--kubeconfig"])
+            .arg(cluster.kubeconfig())
+            .envs(["CACHE", "CONFIG", "DATA"].map(|what| (format!("HELM_{what}_HOME"), home.join(what))))
+            .output()?;
+        ensure!(done.status.success(), "helm {arguments:?}: {}{}", stdout(&done), stderr(&done));
+        Ok(stdout(&done))
+    };
+    let chart = chart();
+    let chart = chart.to_str().context("a path that is not text")?;
+    let notes = run(&["install", "aquifer", chart, "--create-namespace"])?;
+    ensure!(notes.contains("aquifer efs uninstall"), "{notes}");
+    // A second release would be a second operator for the same objects.
+    let second = run(&["install", "other", chart]).unwrap_err().to_string();
+    ensure!(second.contains("cannot be imported into the current release"), "{second}");
+
+    for arguments in [&["install"][..], &["uninstall", "--yes"]] {
+        let refused = ours(&cluster, arguments)?;
+        ensure!(!refused.status.success(), "{refused:?}");
+        ensure!(stderr(&refused).contains("belongs to the Helm release aquifer"), "{refused:?}");
+    }
+
+    run(&["upgrade", "aquifer", chart, "--set", "replicas=3"])?;
+    let replicas = kubectl(
+        &cluster,
+        &["get", "deployment", "-n", "aquifer-system", "aquifer", "-o", "jsonpath={.spec.replicas}"],
+    )?;
+    ensure!(replicas == "3", "{replicas}");
+
+    run(&["uninstall", "aquifer"])?;
+    let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
+    ensure!(left.contains("sharedvolumes.aws-efs") && left.contains("components.aquifer.storage"), "{left}");
+    // The release is gone, so its kinds may be taken over.
+    let said = succeeds(&cluster, &["install"])?;
+    ensure!(
+        said.contains("changed   CustomResourceDefinition") || said.contains("created   Deployment"),
+        "{said}"
+    );
+    cluster.stop().await
+}
