@@ -24,6 +24,12 @@ pub fn ensure() -> Result<()> {
     install(&TOOLS)
 }
 
+/// Makes sure that images can be built here.
+pub fn ensure_for_images() -> Result<()> {
+    ensure()?;
+    install(&[Tool { program: "buildah", package: "buildah", why: "builds images" }])
+}
+
 /// Makes sure that a cluster can have nodes here.
 pub fn ensure_for_nodes() -> Result<()> {
     install(&NODE_TOOLS)?;

@@ -6,6 +6,7 @@ mod crds;
 mod follow;
 mod generated;
 mod host;
+mod image;
 mod lab;
 mod lint;
 mod operator;
@@ -38,6 +39,8 @@ enum Command {
     Crds(crds::Args),
     /// Write the generated parts of the Helm chart: CRDs and rules
     Chart(chart::Args),
+    /// Build the operator's image, an archive under target/image
+    Image(image::Args),
     /// Measure, next to the least work that could give the same result
     Bench(bench::Args),
     /// A bare cluster to play with
@@ -66,6 +69,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Lint => lint::run(),
         Command::Crds(args) => crds::run(&args),
         Command::Chart(args) => chart::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Bench(args) => bench::run(args).await,
         Command::Lab(args) => lab::run(args).await,
     }

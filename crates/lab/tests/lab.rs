@@ -7,5 +7,7 @@ mod cluster;
 mod nodes;
 #[path = "lab/proxy.rs"]
 mod proxy;
+#[path = "lab/recipe.rs"]
+mod recipe;
 #[path = "lab/supervision.rs"]
 mod supervision;
