@@ -233,7 +233,7 @@ async fn what_somebody_else_owns_is_left_alone_and_named() {
         settle(&sim).await;
         assert_eq!(reason(&sim), "Conflict");
         let object = sim.model.object(&shared()).unwrap();
-        assert!(object.text("/status/message").contains(&target.key.name), "{object:?}");
+        assert!(object.text("/status/message").contains(&*target.key.name), "{object:?}");
         assert_eq!(sim.model.object(&target).map(|o| o.uid().to_owned()), Some(theirs.uid().to_owned()));
         sim.model.delete(&target);
         settle(&sim).await;
