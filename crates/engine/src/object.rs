@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -86,24 +87,24 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Namespace (empty for cluster objects) and name: what a pass is keyed on.
+/// Namespace (empty for cluster objects) and name: what a pass is keyed on. Copies share their text: caches and queues hold many.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     /// Namespace; empty for cluster objects.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl Key {
     /// Key of an object in a namespace.
-    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+    pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        Self { namespace: namespace.as_ref().into(), name: name.as_ref().into() }
     }
 
     /// Key of a cluster object.
-    pub fn cluster(name: impl Into<String>) -> Self {
-        Self { namespace: String::new(), name: name.into() }
+    pub fn cluster(name: impl AsRef<str>) -> Self {
+        Self { namespace: Arc::default(), name: name.as_ref().into() }
     }
 
     /// Reads what [`fmt::Display`] prints.

@@ -503,4 +503,6 @@ fn keep_records(status: &mut Status, plan: &Plan, subject: &ObjectRef) {
 }
 
 #[cfg(test)]
+mod firm_ground;
+#[cfg(test)]
 mod tests;

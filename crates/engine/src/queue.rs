@@ -124,6 +124,9 @@ impl Queue {
                 self.set_timer(&key, until);
                 continue;
             }
+            if slot.gate.is_empty() {
+                slot.gate = Vec::new(); // thousands of keys rest; each would keep the room that it once needed
+            }
             // What the caches still lack stays at the gate: later passes read it live too, without waiting again.
             let lagging = slot.gate.iter().map(|(target, _)| target.clone()).collect();
             slot.gate_until = None;

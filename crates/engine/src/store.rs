@@ -1,7 +1,7 @@
 //! The cache of one watched kind. Holds compact JSON, parsed when looked at: ten thousand objects must fit in a small process.
 //! Knows which keys each object wakes; knows nothing of the API.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
@@ -15,6 +15,8 @@ use crate::seen::{Seen, Why};
 pub enum Wakes {
     /// Nobody: it is only looked up.
     Nobody,
+    /// The key that it has itself: it is a subject.
+    Itself,
     /// These keys.
     Keys(Vec<Key>),
     /// Every key of the controller.
@@ -57,7 +59,7 @@ impl Watch {
 
     /// Watches the kind of the subjects: each wakes itself.
     pub fn subjects(kind: Kind) -> Self {
-        Self::new(kind, |object| Wakes::Keys(vec![object.key()]))
+        Self::new(kind, |_| Wakes::Itself)
     }
 
     /// Watches children that carry our marks: each wakes the owner it names.
@@ -113,8 +115,10 @@ struct Inner {
     read_at: Timestamp,
     progress: u64,
     objects: HashMap<Key, Entry>,
-    by_wake: HashMap<Key, BTreeSet<Key>>,
-    groups: HashMap<String, BTreeSet<Key>>,
+    /// By woken key, the objects that wake it, themselves apart. Vectors, because nearly all hold one: a tree has room for
+    /// eleven at once.
+    by_wake: HashMap<Key, Vec<Key>>,
+    groups: HashMap<String, Vec<Key>>,
     /// During a relist: what it has shown so far.
     relisted: Option<HashSet<Key>>,
 }
@@ -146,9 +150,12 @@ pub struct Woken {
 }
 
 impl Woken {
-    fn add(&mut self, wakes: &Wakes) {
+    fn add(&mut self, key: &Key, wakes: &Wakes) {
         match wakes {
             Wakes::Nobody => {}
+            Wakes::Itself => {
+                self.keys.insert(key.clone());
+            }
             Wakes::Keys(keys) => self.keys.extend(keys.iter().cloned()),
             Wakes::Everybody => self.everybody = true,
         }
@@ -203,7 +210,7 @@ impl Store {
             group: self.watch.group.as_ref().and_then(|group| group(&object)),
             doc,
         };
-        woken.add(&entry.wakes);
+        woken.add(&key, &entry.wakes);
         let moved = old_group != entry.group;
         if moved {
             inner.wake_group(old_group.as_ref(), &mut woken);
@@ -267,7 +274,12 @@ impl Store {
     /// The objects that wake a key.
     pub fn waking(&self, key: &Key) -> Seen<Vec<Object>> {
         let inner = self.read();
-        inner.answer(|inner| inner.pick(inner.by_wake.get(key)))
+        inner.answer(|inner| {
+            let itself = inner.objects.get(key).filter(|entry| entry.wakes == Wakes::Itself);
+            let mut objects = inner.pick(inner.by_wake.get(key));
+            objects.extend(itself.and_then(Entry::object));
+            objects
+        })
     }
 
     /// The objects of a group.
@@ -280,19 +292,26 @@ impl Store {
     pub fn list(&self) -> Seen<Vec<Object>> {
         let inner = self.read();
         inner.answer(|inner| {
-            let keys: BTreeSet<&Key> = inner.objects.keys().collect();
+            let mut keys: Vec<&Key> = inner.objects.keys().collect();
+            keys.sort_unstable();
             keys.into_iter().filter_map(|key| inner.objects.get(key)?.object()).collect()
         })
     }
 
     /// Every key that some object wakes.
     pub fn woken_keys(&self) -> Vec<Key> {
-        self.read().by_wake.keys().cloned().collect()
+        let inner = self.read();
+        let themselves = inner.objects.iter().filter(|(_, entry)| entry.wakes == Wakes::Itself);
+        themselves.map(|(key, _)| key).chain(inner.by_wake.keys()).cloned().collect()
     }
 
     /// Whether this object, if it were here, would wake a key.
     pub(crate) fn would_wake(&self, object: &Object, key: &Key) -> bool {
-        matches!((self.watch.wakes)(object), Wakes::Keys(keys) if keys.contains(key))
+        match (self.watch.wakes)(object) {
+            Wakes::Itself => object.key() == *key,
+            Wakes::Keys(keys) => keys.contains(key),
+            Wakes::Nobody | Wakes::Everybody => false,
+        }
     }
 
     /// The group that this object would belong to.
@@ -302,7 +321,9 @@ impl Store {
 
     /// Whether any object wakes this key.
     pub fn wakes(&self, key: &Key) -> bool {
-        self.read().by_wake.contains_key(key)
+        let inner = self.read();
+        let itself = inner.objects.get(key).is_some_and(|entry| entry.wakes == Wakes::Itself);
+        itself || inner.by_wake.contains_key(key)
     }
 
     /// Whether the cache has come as far as a write of ours to this object.
@@ -345,25 +366,25 @@ impl Inner {
         }
     }
 
-    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Object> {
+    fn pick(&self, keys: Option<&Vec<Key>>) -> Vec<Object> {
         keys.into_iter().flatten().filter_map(|key| self.objects.get(key)?.object()).collect()
     }
 
     fn insert(&mut self, key: Key, entry: Entry) {
         if let Wakes::Keys(keys) = &entry.wakes {
             for woken in keys {
-                self.by_wake.entry(woken.clone()).or_default().insert(key.clone());
+                add_to(&mut self.by_wake, woken, &key);
             }
         }
         if let Some(group) = &entry.group {
-            self.groups.entry(group.clone()).or_default().insert(key.clone());
+            add_to(&mut self.groups, group, &key);
         }
         self.objects.insert(key, entry);
     }
 
     fn remove(&mut self, key: &Key, woken: &mut Woken) -> Option<String> {
         let entry = self.objects.remove(key)?;
-        woken.add(&entry.wakes);
+        woken.add(key, &entry.wakes);
         if let Wakes::Keys(keys) = &entry.wakes {
             for other in keys {
                 drop_from(&mut self.by_wake, other, key);
@@ -378,18 +399,26 @@ impl Inner {
     fn wake_group(&self, group: Option<&String>, woken: &mut Woken) {
         for key in group.and_then(|group| self.groups.get(group)).into_iter().flatten() {
             if let Some(entry) = self.objects.get(key) {
-                woken.add(&entry.wakes);
+                woken.add(key, &entry.wakes);
             }
         }
     }
 }
 
-fn drop_from<K: std::hash::Hash + Eq>(map: &mut HashMap<K, BTreeSet<Key>>, at: &K, key: &Key) {
-    if let Some(set) = map.get_mut(at) {
-        set.remove(key);
-        if set.is_empty() {
-            map.remove(at);
-        }
+fn add_to<K: std::hash::Hash + Eq + Clone>(map: &mut HashMap<K, Vec<Key>>, at: &K, key: &Key) {
+    let keys = map.entry(at.clone()).or_insert_with(|| Vec::with_capacity(1));
+    if let Err(place) = keys.binary_search(key) {
+        keys.insert(place, key.clone());
+    }
+}
+
+fn drop_from<K: std::hash::Hash + Eq>(map: &mut HashMap<K, Vec<Key>>, at: &K, key: &Key) {
+    let Some(keys) = map.get_mut(at) else { return };
+    if let Ok(place) = keys.binary_search(key) {
+        keys.remove(place);
+    }
+    if keys.is_empty() {
+        map.remove(at);
     }
 }
 

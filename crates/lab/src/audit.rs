@@ -116,6 +116,11 @@ impl Audit {
 
     /// Every call that finished after `mark`, oldest first.
     pub fn since(&self, mark: Mark) -> Result<Vec<Call>> {
+        self.between(mark, Mark(u64::MAX))
+    }
+
+    /// Every call that finished between two marks, oldest first.
+    pub fn between(&self, mark: Mark, until: Mark) -> Result<Vec<Call>> {
         let mut file = File::open(&self.path)
             .with_context(|| format!("failed to open the audit log {}", self.path.display()))?;
         let length = file.metadata()?.len();
@@ -127,7 +132,7 @@ impl Audit {
         );
         file.seek(SeekFrom::Start(mark.0))?;
         let mut calls = Vec::new();
-        let mut reader = BufReader::new(file);
+        let mut reader = BufReader::new(file.take(until.0.saturating_sub(mark.0)));
         let mut line = String::new();
         loop {
             line.clear();

@@ -28,7 +28,7 @@ use serde_json::json;
 
 use super::{
     CONCURRENCY, efs_floor,
-    measure::{Calls, Usage, between},
+    measure::{Calls, Usage},
     row::{Row, float},
     say,
 };
@@ -153,7 +153,7 @@ impl Point {
 fn row(site: &Site, case: &'static str, n: usize, from: &Point, to: &Point, floor: Duration) -> Result<Row> {
     let seconds = (to.at - from.at).as_secs_f64();
     let floor_seconds = floor.as_secs_f64();
-    let calls = between(&site.cluster.audit(), from.mark, to.mark)?;
+    let calls = site.cluster.audit().between(from.mark, to.mark)?;
     let counts = Calls::count(&calls, |user| user == install::USER);
     let manager = Calls::count(&calls, |user| {
         user == "system:kube-controller-manager" || user.starts_with("system:serviceaccount:kube-system:")

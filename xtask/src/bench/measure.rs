@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, bail};
-use aquifer_lab::{Audit, Call, Mark};
+use anyhow::{Context, Result};
+use aquifer_lab::Call;
 
 use super::row::{Writes, float};
 
@@ -76,21 +76,6 @@ impl Calls {
     pub fn apart_per_object(&self, n: usize) -> f64 {
         float(self.apart) / float(n)
     }
-}
-
-/// The calls between two marks.
-pub fn between(audit: &Audit, from: Mark, to: Mark) -> Result<Vec<Call>> {
-    const TRIES: usize = 20;
-    for _ in 0..TRIES {
-        let before = audit.since(to)?.len();
-        let mut calls = audit.since(from)?;
-        // The log grows while it is read; what came after `to` can only be told apart when it did not.
-        if audit.since(to)?.len() == before {
-            calls.truncate(calls.len().saturating_sub(before));
-            return Ok(calls);
-        }
-    }
-    bail!("the audit log grew during {TRIES} readings; something calls the API server without a pause")
 }
 
 /// What a process has used so far.

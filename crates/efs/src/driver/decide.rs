@@ -172,8 +172,8 @@ fn status(subject: &Subject, parts: &[Part<'_>], ready: Condition) -> Status {
             let (state, message) = state(part, subject);
             ComponentObject {
                 kind: part.target.kind.kind.to_string(),
-                namespace: Some(part.target.key.namespace.clone()).filter(|ns| !ns.is_empty()),
-                name: part.target.key.name.clone(),
+                namespace: Some(part.target.key.namespace.to_string()).filter(|ns| !ns.is_empty()),
+                name: part.target.key.name.to_string(),
                 uid: part.live.present().map(|live| live.uid().to_owned()),
                 state,
                 message,

@@ -10,7 +10,7 @@ use super::pair::{
     volume_name, was_bound,
 };
 use super::say::{self, Blocked};
-use super::world::World;
+use super::world::{World, reason};
 use crate::kinds::{CLAIM, VOLUME};
 
 /// How often pods that hold a claim are looked at: their names in the message should be true.
@@ -130,11 +130,15 @@ fn goodbye(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp) 
     if !held {
         return plan;
     }
-    let (status, wake) = match blocked(world, found, now) {
-        Some(blocked) => (say::deleting(world, &found_of(found), &blocked), BLOCKED),
-        None => (say::deleting(world, &found_of(found), &Blocked::default()).soon(), VANISHING),
-    };
-    plan.wake_after(wake).status(status)
+    match blocked(world, found, now) {
+        Some(blocked) => plan.wake_after(BLOCKED).status(say::deleting(world, &found_of(found), &blocked)),
+        // It has been said; that half of the pair has gone meanwhile is not worth another write.
+        None if subject.object.as_ref().and_then(reason) == Some("Deleting") => plan.wake_after(VANISHING),
+        None => {
+            let status = say::deleting(world, &found_of(found), &Blocked::default()).soon();
+            plan.wake_after(VANISHING).status(status)
+        }
+    }
 }
 
 /// The volume and claim that serve, if there are: ours, or a pair of aws-efs-operator's that holds the same data.

@@ -136,7 +136,7 @@ pub(super) fn belongs(object: &Object, key: &Key, uid: Option<&str>, proofs: &[&
     // aws-efs-operator mixed up `a-b/c` and `a/b-c`; a volume tells by the claim it is for.
     let claim = object.at("/spec/claimRef");
     let other_claim = claim.is_some()
-        && (object.text("/spec/claimRef/namespace") != key.namespace
+        && (object.text("/spec/claimRef/namespace") != &*key.namespace
             || object.text("/spec/claimRef/name") != claim_name(key));
     if (named || upstream) && !other_claim { Belongs::Predecessors } else { Belongs::Foreign }
 }
@@ -162,7 +162,7 @@ pub(super) fn was_bound(claim: &Object) -> bool {
 pub(super) fn is_pair(key: &Key, volume: &Object, claim: &Object, data: &Data) -> bool {
     let bound_to = volume.text("/spec/claimRef/uid");
     let for_claim = volume.at("/spec/claimRef").is_none()
-        || (volume.text("/spec/claimRef/namespace") == key.namespace
+        || (volume.text("/spec/claimRef/namespace") == &*key.namespace
             && volume.text("/spec/claimRef/name") == claim.name());
     !volume.deleting()
         && !claim.deleting()

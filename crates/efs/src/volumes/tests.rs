@@ -195,6 +195,23 @@ async fn when_one_half_is_deleted_the_pair_is_rebuilt() {
 }
 
 #[tokio::test]
+async fn a_pair_that_only_a_stale_cache_shows_as_broken_is_not_torn_down() {
+    for stale in [VOLUME, CLAIM] {
+        let sim = start();
+        put(&sim, AP);
+        sim.settle().await;
+        sim.freeze(&stale); // it knows the halves, but not that they are bound
+        binder(&sim.model);
+        sim.settle().await;
+        let log = sim.model.log();
+        assert!(!log.iter().any(|line| line.starts_with("delete")), "stale {stale}: {log:?}");
+        sim.thaw();
+        settle(&sim).await;
+        assert_eq!(reason(&sim), "Bound");
+    }
+}
+
+#[tokio::test]
 async fn damaged_marks_are_repaired_and_never_mistaken_for_a_deletion() {
     let damages: [fn(&mut Value); 4] = [
         |doc| doc["metadata"]["labels"] = json!({}),
@@ -233,7 +250,7 @@ async fn what_somebody_else_owns_is_left_alone_and_named() {
         settle(&sim).await;
         assert_eq!(reason(&sim), "Conflict");
         let object = sim.model.object(&shared()).unwrap();
-        assert!(object.text("/status/message").contains(&target.key.name), "{object:?}");
+        assert!(object.text("/status/message").contains(&*target.key.name), "{object:?}");
         assert_eq!(sim.model.object(&target).map(|o| o.uid().to_owned()), Some(theirs.uid().to_owned()));
         sim.model.delete(&target);
         settle(&sim).await;

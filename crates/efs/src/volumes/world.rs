@@ -36,14 +36,26 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let sure = subject.object.as_ref().is_none_or(|shared| {
         shared.deleting() || !shared.text("/status/claimUID").is_empty() || reason(shared) == Some("Conflict")
     });
-    // One half without the other is looked at twice, too: their caches come from two watches.
-    let half = view.mine(&VOLUME).known().is_some_and(|volumes| !volumes.is_empty());
-    let claim = if sure || half { view.exact(&claim_at) } else { view.get(&claim_at) };
+    // One half without the other is looked at twice, too: their caches come from two watches. Not so while it goes: nothing
+    // hangs on the other half before this one has gone, and each look would be a read.
+    let mine = view.mine(&VOLUME);
+    let mine = mine.known().map(Vec::as_slice).unwrap_or_default();
+    let claim = if (sure || !mine.is_empty()) && !going(mine, view) {
+        view.exact(&claim_at)
+    } else {
+        view.get(&claim_at)
+    };
     let pods = claim.present().filter(|claim| lingers(claim, view.now(), LINGERING)).map(|claim| {
         view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, claim.name()))
     });
     World {
-        volumes: volumes(subject, view, sure || claim.present().is_some(), &claim),
+        volumes: volumes(
+            subject,
+            view,
+            (sure || claim.present().is_some())
+                && !going(claim.present().map(std::slice::from_ref).unwrap_or_default(), view),
+            &claim,
+        ),
         pods,
         // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
         namespace_ends: view
@@ -56,7 +68,14 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     }
 }
 
-fn reason(shared: &Object) -> Option<&str> {
+/// Whether there is something, all of it is going away, and it has not had time to.
+fn going(objects: &[Object], view: &View<'_>) -> bool {
+    let goes = |object: &Object| object.deleting() && !lingers(object, view.now(), LINGERING);
+    !objects.is_empty() && objects.iter().all(goes)
+}
+
+/// Why it is Ready or not, as its status says.
+pub(super) fn reason(shared: &Object) -> Option<&str> {
     shared.condition("Ready")?.get("reason")?.as_str()
 }
 

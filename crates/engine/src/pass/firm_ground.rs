@@ -1,0 +1,80 @@
+//! Nothing is destroyed on the word of a cache: caches of two kinds can disagree.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::controller::ChildKind;
+use crate::model::{Model, Sim};
+use crate::object::Kind;
+use crate::seen::Seen;
+use crate::status::Shape;
+use crate::store::Watch;
+
+const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
+const LEFT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Left", "lefts");
+const RIGHT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Right", "rights");
+
+/// Deletes the left half of a pair whose halves say different things.
+struct Pairs;
+
+#[async_trait]
+impl Controller for Pairs {
+    type World = (Seen<Option<Object>>, Seen<Option<Object>>);
+
+    fn name(&self) -> &'static str {
+        "pairs"
+    }
+    fn kind(&self) -> Kind {
+        SUBJECT
+    }
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch::subjects(SUBJECT), Watch::children(LEFT), Watch::children(RIGHT)]
+    }
+    fn children(&self) -> Vec<ChildKind> {
+        Vec::new()
+    }
+    fn shape(&self) -> Shape {
+        Shape { fields: &[], conditions: &[] }
+    }
+    fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
+        (view.get(&LEFT.key(&subject.key)), view.get(&RIGHT.key(&subject.key)))
+    }
+    fn decide(&self, subject: &Subject, (left, right): &Self::World, _: Timestamp) -> Plan {
+        match (left.present(), right.present()) {
+            (Some(left), Some(right)) if left.text("/says") != right.text("/says") => {
+                Plan::none().stage(vec![Step::delete(LEFT.key(&subject.key), left)])
+            }
+            _ => Plan::none(),
+        }
+    }
+}
+
+fn pair() -> (Sim<Pairs>, ObjectRef, ObjectRef) {
+    let key = Key::namespaced("ns", "a");
+    let model = Arc::new(Model::default());
+    for kind in [SUBJECT, LEFT, RIGHT] {
+        model.put(&kind, json!({"metadata": {"namespace": "ns", "name": "a"}, "says": "old"}));
+    }
+    (Sim::new(Pairs, model), LEFT.key(&key), RIGHT.key(&key))
+}
+
+#[tokio::test]
+async fn what_only_a_lagging_cache_shows_as_broken_is_left_alone() {
+    let (sim, left, right) = pair();
+    sim.freeze(&RIGHT);
+    for half in [&left, &right] {
+        sim.model.edit(half, |doc| doc["says"] = json!("new"));
+    }
+    sim.settle().await;
+    assert!(sim.model.object(&left).is_some(), "{:?}", sim.model.log());
+}
+
+#[tokio::test]
+async fn what_is_broken_is_taken_away() {
+    let (sim, left, right) = pair();
+    sim.model.edit(&right, |doc| doc["says"] = json!("new"));
+    sim.settle().await;
+    assert!(sim.model.object(&left).is_none(), "{:?}", sim.model.log());
+}
