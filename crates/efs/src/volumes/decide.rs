@@ -133,12 +133,20 @@ fn goodbye(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp) 
     match blocked(world, found, now) {
         Some(blocked) => plan.wake_after(BLOCKED).status(say::deleting(world, &found_of(found), &blocked)),
         // It has been said; that half of the pair has gone meanwhile is not worth another write.
-        None if subject.object.as_ref().and_then(reason) == Some("Deleting") => plan.wake_after(VANISHING),
+        None if subject.object.as_ref().and_then(reason) == Some("Deleting") => {
+            plan.wake_after(patience(found, now))
+        }
         None => {
             let status = say::deleting(world, &found_of(found), &Blocked::default()).soon();
-            plan.wake_after(VANISHING).status(status)
+            plan.wake_after(patience(found, now)).status(status)
         }
     }
+}
+
+/// When to look at a pair that goes again. Its end wakes us anyway; one that is slow to go is not asked why all the time.
+fn patience(found: &Found<'_>, now: Timestamp) -> Duration {
+    let slow = found.claim.is_some_and(|claim| lingers(claim, now, LINGERING));
+    if slow { BLOCKED } else { VANISHING }
 }
 
 /// The volume and claim that serve, if there are: ours, or a pair of aws-efs-operator's that holds the same data.
@@ -218,7 +226,7 @@ fn tear_down(world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
     let plan = delete_all(Plan::none().hold(), found);
     match blocked(world, found, now) {
         Some(blocked) => plan.wake_after(BLOCKED).status(say::in_use(world, &found_of(found), &blocked)),
-        None => plan.wake_after(VANISHING).status(say::replacing(world, &found_of(found)).soon()),
+        None => plan.wake_after(patience(found, now)).status(say::replacing(world, &found_of(found)).soon()),
     }
 }
 
