@@ -114,16 +114,7 @@ impl Work {
             .spawn()
             .context("failed to run setpriv (Debian: util-linux)")?;
         let mut progress = Progress::new(self.what.clone());
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if let Err(error) = progress.wait() {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error);
-            }
-        };
+        let status = progress.until_ended(&mut child)?;
         ensure!(
             status.success(),
             "{}: `{}` failed: {status}\n{}",

@@ -145,16 +145,7 @@ impl Build {
             dir.display()
         ));
         progress.say();
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if let Err(error) = progress.wait() {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error);
-            }
-        };
+        let status = progress.until_ended(&mut child)?;
         ensure!(
             status.success(),
             "Kubernetes {} did not build: {status}\n{}",
@@ -210,6 +201,23 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Shows progress until a child has ended. A child that nobody waits for any more is ended.
+    pub(crate) fn until_ended(
+        &mut self,
+        child: &mut std::process::Child,
+    ) -> Result<std::process::ExitStatus> {
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if let Err(error) = self.wait() {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        }
+    }
+
     pub(crate) fn new(what: String) -> Self {
         Self { what, started: Instant::now(), said: Instant::now() }
     }
