@@ -40,21 +40,31 @@ pub struct Account {
 
 /// Installs the CRDs and waits until they are served.
 pub async fn crds(client: &Client) -> Result<()> {
-    for crd in aquifer_api::crds() {
-        apply(client, typed("apiextensions.k8s.io/v1", "CustomResourceDefinition", &crd)?).await?;
+    let crds = aquifer_api::crds();
+    for definition in &crds {
+        crd(client, definition).await?;
     }
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in aquifer_api::crds() {
-        let name = crd.metadata.name.context("a CRD without a name")?;
-        eventually(Duration::from_secs(30), &format!("CRD {name} is Established"), || async {
-            let conditions =
-                api.get(&name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
-            let established = conditions.iter().any(|is| is.type_ == "Established" && is.status == "True");
-            Ok(established.then_some(()))
-        })
-        .await?;
+    for definition in &crds {
+        served(client, definition.metadata.name.as_deref().context("a CRD without a name")?).await?;
     }
     Ok(())
+}
+
+/// Installs one CRD.
+pub(crate) async fn crd(client: &Client, crd: &CustomResourceDefinition) -> Result<()> {
+    apply(client, typed("apiextensions.k8s.io/v1", "CustomResourceDefinition", crd)?).await?;
+    Ok(())
+}
+
+/// Waits until the API server serves the kind of a CRD.
+pub(crate) async fn served(client: &Client, name: &str) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    eventually(Duration::from_secs(30), &format!("CRD {name} is Established"), || async {
+        let conditions = api.get(name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+        let established = conditions.iter().any(|is| is.type_ == "Established" && is.status == "True");
+        Ok(established.then_some(()))
+    })
+    .await
 }
 
 /// Installs the roles that let users work with our kinds.

@@ -23,6 +23,7 @@
 //! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
+//! | [`rook`] | Rook: its definitions from the Go module |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
@@ -55,6 +56,7 @@ mod processes;
 pub mod programs;
 pub mod proxy;
 pub mod recipe;
+pub mod rook;
 pub mod wait;
 
 use std::path::PathBuf;
