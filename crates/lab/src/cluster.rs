@@ -19,6 +19,8 @@ use crate::keeper::Keeper;
 use crate::nodes::plan::{Spot, spots};
 use crate::nodes::{Materials, Nodes};
 use crate::programs::{API_SERVER, ETCD, KUBECTL, Programs};
+use crate::recipe::Image;
+use crate::rook;
 
 /// How often a start is tried with other ports.
 const PORT_TRIES: u32 = 5;
@@ -32,11 +34,12 @@ pub struct ClusterBuilder {
     name: String,
     nodes: Option<u8>,
     zones: Vec<String>,
+    rook: bool,
 }
 
 impl ClusterBuilder {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), nodes: None, zones: Vec::new() }
+        Self { name: name.to_owned(), nodes: None, zones: Vec::new(), rook: false }
     }
 
     /// Gives it nodes, 1 to 5 of them, that run pods. Needs root. See [`crate::nodes`].
@@ -53,23 +56,38 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts the cluster and waits until it is ready, a few seconds. The very first start builds Kubernetes.
+    /// Gives it the real Rook and a real Ceph, healthy and with a file system; 1 to 5 nodes, 3 unless said otherwise. See [`crate::rook`].
+    #[must_use]
+    pub fn rook(mut self) -> Self {
+        self.rook = true;
+        self.nodes = self.nodes.or(Some(3));
+        self
+    }
+
+    /// Starts the cluster and waits until it is ready: a few seconds, or minutes with Rook. The very first start builds what it needs.
     pub async fn start(self) -> Result<Cluster> {
         let name = self.name;
         let claimed = name.clone();
         let spots = self.nodes.map(|count| spots(count, &self.zones)).transpose()?;
-        let (programs, home, floor) = blocking(move || {
+        let (programs, home, floor, rook) = blocking(move || {
             let programs = Programs::find()?;
             let materials = spots.is_some().then(Materials::find).transpose()?;
+            let rook = self.rook.then(rook::floor::prepare).transpose()?;
             // Later than the builds, which may take minutes and need no directory.
-            Ok((programs, Home::claim(&home::root(), &claimed)?, spots.zip(materials)))
+            Ok((programs, Home::claim(&home::root(), &claimed)?, spots.zip(materials), rook))
         })
         .await?;
         let mut tries = 1;
         loop {
             match launch(&name, &home, &programs, floor.clone()).await {
                 Ok((control_plane, nodes, keeper)) => {
-                    return Ok(Cluster { name, programs, control_plane, nodes, keeper, home });
+                    let cluster = Cluster { name, programs, control_plane, nodes, rook, keeper, home };
+                    if let Some(image) = &cluster.rook {
+                        let raised = rook::floor::raise(&cluster, image).await;
+                        raised
+                            .with_context(|| format!("Rook did not come up in cluster {}", cluster.name))?;
+                    }
+                    return Ok(cluster);
                 }
                 Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
                     tracing::info!("a port of cluster {name} was taken by somebody else, trying others");
@@ -116,6 +134,8 @@ pub struct Cluster {
     programs: Programs,
     control_plane: ControlPlane,
     nodes: Option<Arc<Nodes>>,
+    /// What Rook and Ceph run from, when it has them.
+    rook: Option<Image>,
     // Before the home: fields are dropped in this order, and nothing may run in a directory that is removed.
     keeper: Arc<Keeper>,
     home: Home,
@@ -280,6 +300,11 @@ impl Cluster {
     pub(crate) fn nodes(&self) -> Result<&Arc<Nodes>> {
         let name = &self.name;
         self.nodes.as_ref().with_context(|| format!("cluster {name} was started without nodes"))
+    }
+
+    pub(crate) fn rook_image(&self) -> Result<&Image> {
+        let name = &self.name;
+        self.rook.as_ref().with_context(|| format!("cluster {name} was started without Rook"))
     }
 
     pub(crate) fn keeper(&self) -> Arc<Keeper> {

@@ -3,6 +3,7 @@
 //! Everything else of a node (its mounts, network namespaces and links) is in namespaces that the kernel drops with their last
 //! process. A cluster without nodes has nothing of this, and looking for it costs a few directory listings.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ pub(crate) fn remove(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The loop devices whose file is in the directory.
+/// The loop devices whose file is in the directory, after those that kubelets have laid over them.
 pub(crate) fn loop_devices(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
     let of_ours = |device: &Path| {
@@ -57,11 +58,36 @@ pub(crate) fn loop_devices(dir: &Path) -> Vec<String> {
         // The kernel adds a word when the file is deleted already, so the beginning is what counts.
         Path::new(file.trim_end()).starts_with(dir).then_some(())
     };
-    entries
+    let ours: Vec<String> = entries
         .flatten()
         .filter(|entry| of_ours(&entry.path()).is_some())
         .map(|entry| format!("/dev/{}", entry.file_name().to_string_lossy()))
-        .collect()
+        .collect();
+    let mut all = over(&ours);
+    all.extend(ours);
+    all
+}
+
+/// The loop devices whose "file" is one of these devices. A kubelet holds a local disk by one, under a path that only its node knew; the
+/// number of the disk's own entry in /dev gives it away.
+fn over(devices: &[String]) -> Vec<String> {
+    let entry = |device: &String| {
+        let meta = std::fs::metadata(device).ok()?;
+        let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+        Some((format!("{major}:{minor}"), meta.ino().to_string()))
+    };
+    let entries: Vec<(String, String)> = devices.iter().filter_map(entry).collect();
+    if entries.is_empty() {
+        return Vec::new();
+    }
+    let columns = "NAME,BACK-MAJ:MIN,BACK-INO";
+    let list = run(Command::new("losetup").args(["--list", "--noheadings", "--output", columns]));
+    let is_over = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (name, device, number) = (words.next()?, words.next()?, words.next()?);
+        entries.iter().any(|(of, entry)| of == device && entry == number).then(|| name.to_owned())
+    };
+    list.unwrap_or_default().lines().filter_map(is_over).collect()
 }
 
 /// The machine's own mounts below the directory, the innermost first. There are none unless somebody made them by hand.
@@ -131,8 +157,15 @@ while [ "$tries" -lt 400 ]; do
 done
 for file in /sys/block/loop*/loop/backing_file; do
     case "$(cat "$file" 2>/dev/null)" in
-        "$dir"/*) device=${{file#/sys/block/}}; losetup --detach "/dev/${{device%%/*}}" ;;
+        "$dir"/*) device=${{file#/sys/block/}}; device=/dev/${{device%%/*}} ;;
+        *) continue ;;
     esac
+    # What a kubelet has laid over it goes first.
+    entry=$(stat -c '%Hd:%Ld %i' "$device")
+    losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO | while read -r upper filesystem number; do
+        [ "$filesystem $number" != "$entry" ] || losetup --detach "$upper"
+    done
+    losetup --detach "$device"
 done
 "#
     )

@@ -23,7 +23,7 @@
 //! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
-//! | [`rook`] | Rook: its definitions from the Go module |
+//! | [`rook`] | the real Rook and a real Ceph; Rook's definitions from its Go module |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |

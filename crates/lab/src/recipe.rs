@@ -18,7 +18,7 @@ use crate::programs::go::{Progress, last_lines};
 use crate::programs::{cache, source_dir};
 
 /// The address that all images of the lab have; no registry answers there, so nothing is ever pulled.
-const REGISTRY: &str = "localhost/aquifer-lab";
+pub(crate) const REGISTRY: &str = "localhost/aquifer-lab";
 
 /// An image as a file that a node can import.
 #[derive(Debug, Clone)]
@@ -198,24 +198,32 @@ pub fn once(name: &str, what: &str, build: impl FnOnce(&Path, &mut Work) -> Resu
 
 /// Changes with every file of the recipe and with the compiler.
 pub fn key(source: &Path) -> Result<String> {
+    key_of(&[source])
+}
+
+/// The same for what is made of several recipes.
+pub(crate) fn key_of(sources: &[&Path]) -> Result<String> {
     let output =
         Command::new("go").args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").output().context(
             "the lab's programs are built with Go, but there is no `go` on the PATH (Debian: golang)",
         )?;
     let mut hash = Sha256::new();
     hash.update(&output.stdout);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(source)
-        .with_context(|| format!("there is no recipe {}", source.display()))?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_file())
-        .collect();
-    files.sort();
-    for file in files {
-        let content = std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
-        hash.update(file.file_name().unwrap_or_default().as_encoded_bytes());
-        hash.update(content.len().to_le_bytes());
-        hash.update(content);
+    for source in sources {
+        let mut files: Vec<PathBuf> = std::fs::read_dir(source)
+            .with_context(|| format!("there is no recipe {}", source.display()))?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.is_file())
+            .collect();
+        files.sort();
+        for file in files {
+            let content =
+                std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
+            hash.update(file.file_name().unwrap_or_default().as_encoded_bytes());
+            hash.update(content.len().to_le_bytes());
+            hash.update(content);
+        }
     }
     Ok(hex(&hash.finalize()[..8]))
 }

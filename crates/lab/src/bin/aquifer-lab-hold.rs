@@ -1,4 +1,4 @@
-//! Runs a cluster until its standard input ends: `aquifer-lab-hold NAME [--nodes N]`. Prints the cluster's directory once it is ready.
+//! Runs a cluster until its standard input ends: `aquifer-lab-hold NAME [--nodes N] [--rook]`. Prints the cluster's directory once it is ready.
 //!
 //! Tests kill it to see what outlives the owner of a cluster.
 
@@ -7,16 +7,18 @@ use std::io::Read;
 use anyhow::{Context, Result, bail};
 use aquifer_lab::Lab;
 
-const USAGE: &str = "usage: aquifer-lab-hold NAME [--nodes N]";
+const USAGE: &str = "usage: aquifer-lab-hold NAME [--nodes N] [--rook]";
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let mut cluster = Lab::cluster(&args.next().context(USAGE)?);
-    match (args.next().as_deref(), args.next()) {
-        (None, _) => {}
-        (Some("--nodes"), Some(count)) => cluster = cluster.nodes(count.parse().context(USAGE)?),
-        _ => bail!(USAGE),
+    while let Some(flag) = args.next() {
+        cluster = match flag.as_str() {
+            "--nodes" => cluster.nodes(args.next().context(USAGE)?.parse().context(USAGE)?),
+            "--rook" => cluster.rook(),
+            _ => bail!(USAGE),
+        };
     }
     let cluster = cluster.start().await?;
     println!("{}", cluster.dir().display());

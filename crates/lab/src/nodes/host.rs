@@ -41,17 +41,7 @@ pub const TOOLS: [Tool; 9] = [
 
 /// Fails, and says what to do, when this machine cannot have nodes.
 pub(crate) fn check() -> Result<()> {
-    let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| find(tool.program).is_none()).collect();
-    if !missing.is_empty() {
-        let names: Vec<String> =
-            missing.iter().map(|tool| format!("{} ({})", tool.program, tool.why)).collect();
-        let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
-        bail!(
-            "a cluster with nodes needs {}: as root, run `apt-get install -y --no-install-recommends {}`",
-            names.join(", "),
-            packages.join(" ")
-        );
-    }
+    check_for("a cluster with nodes", &TOOLS)?;
     ensure!(
         rustix::process::geteuid().is_root(),
         "a cluster with nodes makes namespaces, mounts and cgroups, which only root may: run this as root, or leave the nodes out"
@@ -61,6 +51,21 @@ pub(crate) fn check() -> Result<()> {
         "nodes need cgroups of version 1 below /sys/fs/cgroup, one directory for each controller, as this lab's kubelets are set up for them"
     );
     Ok(())
+}
+
+/// Fails, and says what to install, when one of the tools that something needs is missing.
+pub(crate) fn check_for(what: &str, tools: &[Tool]) -> Result<()> {
+    let missing: Vec<&Tool> = tools.iter().filter(|tool| find(tool.program).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = missing.iter().map(|tool| format!("{} ({})", tool.program, tool.why)).collect();
+    let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    bail!(
+        "{what} needs {}: as root, run `apt-get install -y --no-install-recommends {}`",
+        names.join(", "),
+        packages.join(" ")
+    );
 }
 
 /// The PATH, and the places of system programs that a PATH may lack.

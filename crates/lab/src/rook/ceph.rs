@@ -1,0 +1,141 @@
+//! Ceph's own commands against a cluster's Ceph, as its administrator or as a client in any namespace. Interprets none of them but health.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::core::TypeMeta;
+use serde_json::{Value, json};
+
+use super::objects::{self, NAMESPACE};
+use crate::cluster::Cluster;
+use crate::eventually;
+use crate::install;
+
+const HEALTHY_WITHIN: Duration = Duration::from_mins(3);
+const POD_WITHIN: Duration = Duration::from_mins(1);
+
+/// A user of Ceph in a pod of its own.
+#[derive(Debug)]
+pub struct CephClient<'a> {
+    cluster: &'a Cluster,
+    namespace: String,
+    name: String,
+}
+
+impl Cluster {
+    /// Runs `ceph` with these arguments as Ceph's administrator and gives what it printed.
+    pub async fn ceph(&self, args: &[&str]) -> Result<String> {
+        self.ceph_program("ceph", args).await
+    }
+
+    /// The same for another program of Ceph, such as `rados` or `rbd`.
+    pub async fn ceph_program(&self, program: &str, args: &[&str]) -> Result<String> {
+        run(self, NAMESPACE, objects::TOOLS, "admin", program, args).await
+    }
+
+    /// A new user of Ceph with these capabilities (such as `("osd", "allow rw pool=x")`), in a pod in the given namespace, which is made when
+    /// it is missing.
+    pub async fn ceph_client(
+        &self,
+        namespace: &str,
+        name: &str,
+        caps: &[(&str, &str)],
+    ) -> Result<CephClient<'_>> {
+        let image = &self.rook_image()?.name;
+        let client = self.client()?;
+        let caps: Value = caps
+            .iter()
+            .map(|&(daemon, may)| (daemon.to_owned(), json!(may)))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        let user = json!({"apiVersion": "ceph.rook.io/v1", "kind": "CephClient",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"caps": caps}});
+        install::apply(&client, user).await?;
+        let types = TypeMeta { api_version: "ceph.rook.io/v1".into(), kind: "CephClient".into() };
+        let users: Api<DynamicObject> = install::api_of(&client, &types, Some(NAMESPACE)).await?;
+        let secret = eventually(POD_WITHIN, &format!("CephClient {name} is Ready"), || async {
+            let status = users.get(name).await?.data["status"].take();
+            let secret = status["info"]["secretName"].as_str().map(str::to_owned);
+            match secret.filter(|_| status["phase"] == "Ready") {
+                Some(secret) => Ok(Some(secret)),
+                None => bail!("its status is {status}"),
+            }
+        })
+        .await?;
+        let keys: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+        let data = keys.get(&secret).await?.data.with_context(|| format!("Secret {secret} is empty"))?;
+        let objects = [
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            json!({"apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": format!("ceph-{name}"), "namespace": namespace}, "data": data}),
+            objects::tools(namespace, &format!("ceph-{name}"), image, &format!("ceph-{name}"), name),
+        ];
+        for object in objects {
+            install::apply(&client, object).await?;
+        }
+        let found = CephClient { cluster: self, namespace: namespace.to_owned(), name: name.to_owned() };
+        eventually(POD_WITHIN, &format!("the pod of {name} in {namespace} answers"), || async {
+            self.exec(namespace, &format!("ceph-{name}"), &["true"]).await.map(Some)
+        })
+        .await?;
+        Ok(found)
+    }
+}
+
+impl CephClient<'_> {
+    /// Runs a program of Ceph (`rados`, `rbd`, `ceph`) as this user.
+    pub async fn run(&self, program: &str, args: &[&str]) -> Result<String> {
+        run(self.cluster, &self.namespace, &format!("ceph-{}", self.name), &self.name, program, args).await
+    }
+}
+
+async fn run(
+    cluster: &Cluster,
+    namespace: &str,
+    pod: &str,
+    user: &str,
+    program: &str,
+    args: &[&str],
+) -> Result<String> {
+    let mons = mons(&cluster.client()?).await?;
+    // All that a configuration file would say is said here.
+    let mut command =
+        vec![program, "-c", "/dev/null", "-m", &mons, "--id", user, "--keyfile", "/etc/ceph-key/key"];
+    command.extend(args);
+    cluster.exec(namespace, pod, &command).await
+}
+
+/// The addresses of the mons, as Rook has them now.
+async fn mons(client: &kube::Client) -> Result<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let map = maps.get("rook-ceph-mon-endpoints").await?;
+    let named = map.data.and_then(|mut data| data.remove("data")).unwrap_or_default();
+    let addresses: Vec<&str> =
+        named.split(',').filter_map(|mon| mon.split_once('=')).map(|(_, address)| address).collect();
+    if addresses.is_empty() {
+        bail!("Rook knows no mon yet");
+    }
+    Ok(addresses.join(","))
+}
+
+/// Waits until Ceph is healthy, or warns of nothing but what a lab cannot help; and says which.
+pub(crate) async fn wait_until_healthy(cluster: &Cluster) -> Result<String> {
+    /// The lab's mons share the machine's disk, and its clocks.
+    const NO_MATTER: [&str; 3] = ["MON_DISK_LOW", "MON_DISK_CRIT", "MON_CLOCK_SKEW"];
+    eventually(HEALTHY_WITHIN, "Ceph is healthy", || async {
+        let health: Value =
+            serde_json::from_str(&cluster.ceph(&["health", "detail", "--format=json"]).await?)?;
+        let checks = health["checks"].as_object();
+        let checks: Vec<&String> = checks.into_iter().flat_map(serde_json::Map::keys).collect();
+        if checks.iter().any(|check| !NO_MATTER.contains(&check.as_str())) {
+            bail!("it says {health}");
+        }
+        let status = health["status"].as_str().unwrap_or_default();
+        let why = checks.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        Ok(Some(if why.is_empty() { status.to_owned() } else { format!("{status} ({why})") }))
+    })
+    .await
+}

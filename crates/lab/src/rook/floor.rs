@@ -1,0 +1,126 @@
+//! The third floor: raises the real Rook and a real Ceph on a cluster with nodes, and waits until they are healthy. Decides no details of them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::core::TypeMeta;
+use serde_json::Value;
+
+use super::objects::{self, CLUSTER, FILE_SYSTEM, NAMESPACE, Size};
+use super::{ceph, disks, image, module};
+use crate::cluster::{Cluster, blocking};
+use crate::eventually;
+use crate::install;
+use crate::recipe::Image;
+
+const RBAC: &str = "deploy/examples/common.yaml";
+/// The Secret in which Rook keeps the key of Ceph's administrator; there as soon as the first mon is.
+const ADMIN: &str = "rook-ceph-mon";
+const ADMIN_KEY: &str = "ceph-secret";
+const PATIENCE: Duration = Duration::from_mins(8);
+
+/// Builds what the floor is made of, unless it is cached. Blocks.
+pub(crate) fn prepare() -> Result<Image> {
+    module::file(RBAC)?;
+    image::find()
+}
+
+/// Raises it all and says how long each step took.
+pub(crate) async fn raise(cluster: &Cluster, image: &Image) -> Result<()> {
+    let began = Instant::now();
+    let name = cluster.name();
+    let said = |what: &str| eprintln!("cluster {name}: {what} after {:.1} s", began.elapsed().as_secs_f64());
+    let size = Size::for_nodes(cluster.node_count());
+    let client = cluster.client()?;
+
+    let imported = async {
+        cluster.import_image(&image.archive).await?;
+        said("image of Rook and Ceph imported");
+        Ok(())
+    };
+    let installed = async {
+        module::install_crds(&client).await?;
+        install_rights(&client).await?;
+        said("kinds and rights of Rook installed");
+        Ok::<(), anyhow::Error>(())
+    };
+    tokio::try_join!(imported, installed)?;
+
+    let names: Vec<String> = (1..=cluster.node_count())
+        .map(|number| cluster.node(number).map(|node| node.name().to_owned()))
+        .collect::<Result<_>>()?;
+    let dir = cluster.dir().to_path_buf();
+    let disks = blocking(move || disks::make(&dir, &names, size.osds)).await?;
+    let mut all = objects::disks(&disks);
+    all.extend(objects::operator(&image.name));
+    all.push(objects::ceph(&image.name, size));
+    all.push(objects::file_system(size));
+    for object in all {
+        install::apply(&client, object).await?;
+    }
+
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    eventually(PATIENCE, "Rook has made the key of Ceph's administrator", || async {
+        let secret = secrets.get_opt(ADMIN).await?.context("its Secret is not there")?;
+        Ok(secret.data.is_some_and(|data| data.contains_key(ADMIN_KEY)).then_some(()))
+    })
+    .await?;
+    let tools = objects::tools(NAMESPACE, objects::TOOLS, &image.name, ADMIN, ADMIN_KEY);
+    install::apply(&client, tools).await?;
+    said("operator at work");
+    // One module of the manager, which looks after real disks, fails in Debian's build. It turns the health to an error, and then Rook
+    // stops working on file systems.
+    eventually(PATIENCE, "a mon answers", || async {
+        cluster.ceph(&["health", "mute", "MGR_MODULE_ERROR", "--sticky"]).await.map(Some)
+    })
+    .await?;
+    said("first mon answers");
+    let quorum = format!("{} mons have a quorum", size.mons);
+    eventually(PATIENCE, &quorum, || async {
+        let status = cluster.ceph(&["quorum_status", "--format=json"]).await?;
+        let members = serde_json::from_str::<Value>(&status)?["quorum"].as_array().map_or(0, Vec::len);
+        ensure!(members == size.mons, "{members} mons have one");
+        Ok(Some(()))
+    })
+    .await?;
+    said(&quorum);
+    wait_for_phase(&client, "CephCluster", CLUSTER).await?;
+    said("Ceph cluster Ready");
+    wait_for_phase(&client, "CephFilesystem", FILE_SYSTEM).await?;
+    said("file system Ready");
+    let health = ceph::wait_until_healthy(cluster).await?;
+    said(&health);
+    Ok(())
+}
+
+/// Waits until Rook says that it is done with one of its objects.
+async fn wait_for_phase(client: &kube::Client, kind: &str, name: &str) -> Result<()> {
+    let types = TypeMeta { api_version: "ceph.rook.io/v1".into(), kind: kind.into() };
+    let api: Api<DynamicObject> = install::api_of(client, &types, Some(NAMESPACE)).await?;
+    eventually(PATIENCE, &format!("{kind} {name} is Ready"), || async {
+        let status = api.get(name).await?.data["status"].take();
+        if status["phase"] == "Ready" {
+            return Ok(Some(()));
+        }
+        bail!("its status is {status}")
+    })
+    .await
+}
+
+/// Rook's own accounts and roles, in its own namespace.
+async fn install_rights(client: &kube::Client) -> Result<()> {
+    let objects: Vec<Value> = blocking(|| {
+        let file = module::file(RBAC)?;
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))
+    })
+    .await?;
+    for object in objects {
+        install::apply(client, object).await?;
+    }
+    Ok(())
+}
