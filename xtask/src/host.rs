@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use aquifer_lab::nodes::host::{TOOLS as NODE_TOOLS, Tool};
+use aquifer_lab::rook::TOOLS as ROOK_TOOLS;
 
 use crate::process;
 
@@ -37,6 +38,11 @@ pub fn ensure_for_nodes() -> Result<()> {
         bail!("nodes need root, for namespaces, mounts and cgroups: run this as root");
     }
     Ok(())
+}
+
+/// Makes sure that a cluster can have Rook and Ceph here.
+pub fn ensure_for_rook() -> Result<()> {
+    install(&ROOK_TOOLS)
 }
 
 fn install(tools: &[Tool]) -> Result<()> {

@@ -1,8 +1,9 @@
-//! A cluster for people: up, down, status, kubectl. All of it is the lab crate's work; this only talks.
+//! A cluster for people: up, down, status, kubectl, ceph. All of it is the lab crate's work; this only talks.
 
 use std::{
     fs,
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
@@ -10,6 +11,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use aquifer_lab::{Lab, Programs, eventually};
 use clap::Subcommand;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,6 +40,9 @@ enum LabCommand {
         /// Zones for the nodes, in turn
         #[arg(long, value_delimiter = ',', requires = "nodes")]
         zones: Vec<String>,
+        /// Give it the real Rook with a Ceph cluster and a file system; 3 nodes unless said otherwise; takes minutes
+        #[arg(long)]
+        rook: bool,
     },
     /// End a cluster that was started elsewhere
     Down {
@@ -52,15 +60,26 @@ enum LabCommand {
         #[arg(last = true)]
         args: Vec<String>,
     },
+    /// Run ceph as the administrator of a cluster's Ceph, for example: cargo xtask lab ceph play -- status
+    Ceph {
+        /// The name of the cluster
+        name: String,
+        /// What ceph shall do
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
 }
 
 /// Runs a lab command.
 pub async fn run(args: Args) -> Result<()> {
     match args.command {
-        LabCommand::Up { name, nodes, zones } => up(&name, nodes, zones).await,
+        LabCommand::Up { name, nodes, zones, rook } => {
+            up(&name, nodes.or(rook.then_some(3)), zones, rook).await
+        }
         LabCommand::Down { name } => down(&name).await,
         LabCommand::Status => status(),
         LabCommand::Kubectl { name, args } => kubectl(&name, &args),
+        LabCommand::Ceph { name, args } => ceph(&name, &args).await,
     }
 }
 
@@ -74,6 +93,14 @@ pub async fn prepare() -> Result<()> {
 pub async fn prepare_nodes() -> Result<()> {
     host::ensure_for_nodes()?;
     tokio::task::spawn_blocking(aquifer_lab::nodes::prepare)
+        .await
+        .context("the preparation was interrupted")?
+}
+
+/// Gets what Rook and Ceph need: the machine's packages, and an image that takes minutes the first time.
+pub async fn prepare_rook() -> Result<()> {
+    host::ensure_for_rook()?;
+    tokio::task::spawn_blocking(aquifer_lab::rook::prepare)
         .await
         .context("the preparation was interrupted")?
 }
@@ -96,17 +123,23 @@ pub async fn interrupted() {
     println!();
 }
 
-async fn up(name: &str, nodes: Option<u8>, zones: Vec<String>) -> Result<()> {
+async fn up(name: &str, nodes: Option<u8>, zones: Vec<String>, rook: bool) -> Result<()> {
     host::ensure()?;
     prepare().await?;
     if nodes.is_some() {
         prepare_nodes().await?;
+    }
+    if rook {
+        prepare_rook().await?;
     }
     println!("starting cluster {name}");
     let start = Instant::now();
     let mut builder = Lab::cluster(name).zones(zones);
     if let Some(count) = nodes {
         builder = builder.nodes(count);
+    }
+    if rook {
+        builder = builder.rook();
     }
     let cluster = tokio::select! {
         cluster = builder.start() => cluster?,
@@ -119,6 +152,9 @@ async fn up(name: &str, nodes: Option<u8>, zones: Vec<String>) -> Result<()> {
         println!("An image that its nodes have, to try pods with: {}", cluster.probe_image()?);
         println!("Try, in another terminal:");
         println!("  cargo xtask lab kubectl {name} -- get nodes -o wide");
+        if rook {
+            println!("  cargo xtask lab ceph {name} -- status");
+        }
     } else {
         println!("The cluster has no nodes, so pods are accepted but never run. Try, in another terminal:");
         println!("  cargo xtask lab kubectl {name} -- get namespaces");
@@ -172,8 +208,10 @@ fn status() -> Result<()> {
                 1 => "1 node".to_owned(),
                 count => format!("{count} nodes"),
             };
+            let storage = if Lab::has_rook(&name) { ", Ceph" } else { "" };
             println!(
-                "{name:<20} {nodes:<9} process {owner:<8} ({})  {}",
+                "{name:<20} {:<15} process {owner:<8} ({})  {}",
+                format!("{nodes}{storage}"),
                 program_of(owner),
                 kubeconfig.display()
             );
@@ -186,14 +224,32 @@ fn status() -> Result<()> {
 }
 
 fn kubectl(name: &str, args: &[String]) -> Result<()> {
-    if Lab::owner(name).is_none() {
-        bail!("no cluster {name} is running; start one with `cargo xtask lab up {name}`");
-    }
-    let kubeconfig = Lab::root().join(name).join("kubeconfig");
-    let program = Programs::find()?.path("kubectl");
+    let (program, kubeconfig) = kubectl_of(name)?;
     // kubectl takes our place, so that pipes, terminals and the exit code are its own.
     let error = Command::new(&program).args(args).env("KUBECONFIG", kubeconfig).exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+async fn ceph(name: &str, args: &[String]) -> Result<()> {
+    let (program, kubeconfig) = kubectl_of(name)?;
+    if !Lab::has_rook(name) {
+        bail!("cluster {name} has no Ceph; start one with `cargo xtask lab up {name} --rook`");
+    }
+    let client = Client::try_from(
+        Config::from_custom_kubeconfig(Kubeconfig::read_from(&kubeconfig)?, &KubeConfigOptions::default())
+            .await?,
+    )?;
+    let command = aquifer_lab::rook::admin_command(&client, "ceph", args).await?;
+    let error = Command::new(&program).args(command).env("KUBECONFIG", kubeconfig).exec();
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// kubectl, and the kubeconfig of a cluster that runs.
+fn kubectl_of(name: &str) -> Result<(PathBuf, PathBuf)> {
+    if Lab::owner(name).is_none() {
+        bail!("no cluster {name} is running; start one with `cargo xtask lab up {name}`");
+    }
+    Ok((Programs::find()?.path("kubectl"), Lab::root().join(name).join("kubeconfig")))
 }
 
 fn program_of(pid: u32) -> String {

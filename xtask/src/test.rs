@@ -75,6 +75,7 @@ pub async fn run(args: &Args) -> Result<()> {
         }
         if ring == Ring::System {
             lab::prepare_nodes().await?;
+            lab::prepare_rook().await?;
         }
         println!("\n== {}", ring.heading());
         let begin = Instant::now();

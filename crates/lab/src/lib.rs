@@ -107,6 +107,12 @@ impl Lab {
         nodes::running_in(&home::root().join(name))
     }
 
+    /// Whether the named cluster has disks for Ceph at the moment.
+    pub fn has_rook(name: &str) -> bool {
+        let dir = home::root().join(name).canonicalize();
+        dir.is_ok_and(|dir| !leftovers::loop_devices(&dir).is_empty())
+    }
+
     /// Ends and removes what crashed owners left. Every start of a cluster does this too. Blocks.
     pub fn sweep() -> anyhow::Result<()> {
         home::sweep(&home::root())

@@ -9,7 +9,7 @@ mod image;
 pub mod module;
 mod objects;
 
-pub use ceph::CephClient;
+pub use ceph::{CephClient, admin_command};
 pub use image::TOOLS;
 pub use module::install_crds;
 pub use objects::{CLUSTER, FILE_SYSTEM, NAMESPACE};

@@ -9,5 +9,7 @@ mod nodes;
 mod proxy;
 #[path = "lab/recipe.rs"]
 mod recipe;
+#[path = "lab/storage.rs"]
+mod storage;
 #[path = "lab/supervision.rs"]
 mod supervision;
