@@ -5,28 +5,27 @@ mod quota;
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use aquifer_lab::{Cluster, Lab};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-/// One for all tests: it is the most expensive thing of the whole lab.
-static SHARED: OnceCell<Cluster> = OnceCell::const_new();
+/// One for all tests: it is the most expensive thing of the whole lab. When it fails it is not tried again.
+static SHARED: OnceCell<Result<Cluster, String>> = OnceCell::const_new();
 
-pub(crate) async fn shared() -> &'static Cluster {
-    SHARED
-        .get_or_init(|| async {
-            let began = Instant::now();
-            let cluster = Lab::test_cluster().nodes(3).zones(["a", "b", "c"]).rook().start().await.unwrap();
-            println!("3 nodes with Rook and Ceph after {:.1} s", began.elapsed().as_secs_f64());
-            cluster
-        })
-        .await
+pub(crate) async fn shared() -> Result<&'static Cluster> {
+    let start = || async {
+        let began = Instant::now();
+        let cluster = Lab::test_cluster().nodes(3).zones(["a", "b", "c"]).rook().start().await;
+        println!("3 nodes with Rook and Ceph after {:.1} s", began.elapsed().as_secs_f64());
+        cluster.map_err(|error| format!("{error:#}"))
+    };
+    SHARED.get_or_init(start).await.as_ref().map_err(|error| anyhow!("{error}"))
 }
 
 #[tokio::test]
 async fn rook_runs_three_mons_a_manager_three_osds_and_a_file_system() -> Result<()> {
-    let cluster = shared().await;
+    let cluster = shared().await?;
     let status: Value = serde_json::from_str(&cluster.ceph(&["status", "--format=json"]).await?)?;
     let all = (
         status["quorum"].as_array().map_or(0, Vec::len),
@@ -42,13 +41,13 @@ async fn rook_runs_three_mons_a_manager_three_osds_and_a_file_system() -> Result
 
 #[tokio::test]
 async fn a_client_in_any_namespace_may_do_what_its_capabilities_say_and_no_more() -> Result<()> {
-    let cluster = shared().await;
+    let cluster = shared().await?;
     let may = [("mon", "profile rbd"), ("osd", "allow r pool=.mgr")];
     let client = cluster.ceph_client("some-tenant", "reader", &may).await?;
     let pools = client.run("rados", &["lspools"]).await?;
     ensure!(pools.lines().any(|pool| pool == ".mgr"), "it sees the pools {pools}");
     let Err(refused) = client.run("rados", &["--pool", ".mgr", "create", "not-allowed"]).await else {
-        anyhow::bail!("it may write what it may only read");
+        bail!("it may write what it may only read");
     };
     ensure!(format!("{refused:#}").contains("not permitted"), "it is refused with {refused:#}");
     Ok(())

@@ -135,12 +135,13 @@ struct Owner {
 }
 
 impl Owner {
-    fn spawn(name: &str) -> Self {
+    fn spawn(name: &str, floors: &[&str]) -> Self {
         let name = format!("{name}-{}", std::process::id());
         std::fs::create_dir_all(Lab::root()).unwrap();
         let dir = Lab::root().canonicalize().unwrap().join(&name);
         let child = Command::new(env!("CARGO_BIN_EXE_aquifer-lab-hold"))
-            .args([&name, "--nodes", "1"])
+            .arg(&name)
+            .args(floors)
             .env_remove("AQUIFER_LAB_KEEP")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -150,20 +151,23 @@ impl Owner {
     }
 
     fn start(name: &str) -> Self {
-        let mut owner = Self::spawn(name);
+        let mut owner = Self::spawn(name, &["--nodes", "1"]);
         let mut line = String::new();
         BufReader::new(owner.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(owner.dir.is_dir(), "the cluster did not start: {line:?}");
         owner
     }
 
-    /// A loop device on a file in the directory, as the storage floor has them.
-    fn add_loop_device(&self) {
+    /// A loop device on a file in the directory, and one that holds it, as the storage floor has them.
+    fn add_loop_devices(&self) {
         let file = self.dir.join("disk");
         std::fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
-        let output =
-            Command::new("/usr/sbin/losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        let mut of = file.display().to_string();
+        for _ in 0..2 {
+            let output = Command::new("/usr/sbin/losetup").args(["--find", "--show", &of]).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap().trim().clone_into(&mut of);
+        }
     }
 
     fn kill(&mut self) {
@@ -196,7 +200,7 @@ fn wait_until_gone(why: &str, dir: &Path, known: &[(String, i32)], before: &Trac
 fn when_the_owner_is_killed_its_nodes_leave_nothing() {
     let before = Traces::of(Path::new("/nowhere"), &[]);
     let mut owner = Owner::start("killed-nodes");
-    owner.add_loop_device();
+    owner.add_loop_devices();
     let known = everything(&owner.dir);
     let shims = known.iter().filter(|(name, _)| name.contains("shim")).count();
     assert!(shims > 0 && known.len() > 15, "{known:?}");
@@ -240,7 +244,7 @@ fn when_the_owner_lets_go_its_nodes_leave_nothing() {
 fn what_a_crash_of_owner_and_keeper_leaves_is_swept_by_the_next_start() {
     let before = Traces::of(Path::new("/nowhere"), &[]);
     let mut owner = Owner::start("crashed-nodes");
-    owner.add_loop_device();
+    owner.add_loop_devices();
     let known = everything(&owner.dir);
     let keeper = known.iter().find(|(name, _)| name == "keeper").unwrap().1;
     // Stopped, it cannot tidy up; only the kernel's own signals are left.
@@ -255,31 +259,48 @@ fn what_a_crash_of_owner_and_keeper_leaves_is_swept_by_the_next_start() {
     drop(next);
 }
 
+/// Kills starts of clusters at these moments (milliseconds), and starts another one after them.
+fn kill_starts(name: &str, floors: &[&str], moments: &[u64]) {
+    let before = Traces::of(Path::new("/nowhere"), &[]);
+    for (n, moment) in moments.iter().enumerate() {
+        let mut owner = Owner::spawn(&format!("{name}-{n}"), floors);
+        // The moment is the point of this test; there is nothing to wait for.
+        std::thread::sleep(Duration::from_millis(*moment));
+        let known = if owner.dir.exists() { everything(&owner.dir) } else { Vec::new() };
+        let loops = Traces::of(&owner.dir, &[]).loops.len();
+        owner.kill();
+        let moment = Duration::from_millis(*moment);
+        let what =
+            format!("killed after {moment:?}, with {} processes and {loops} loop devices", known.len());
+        wait_until_gone(&what, &owner.dir, &known, &before);
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let next = runtime.block_on(Lab::test_cluster().nodes(1).start()).unwrap();
+    let swept = std::fs::read_dir(Lab::root()).unwrap().flatten().all(|entry| {
+        let entry = entry.file_name().to_string_lossy().into_owned();
+        !entry.ends_with(&format!("-{}", std::process::id())) || !entry.starts_with(name)
+    });
+    assert!(swept, "directories of killed starts are left in {}", Lab::root().display());
+    drop(next);
+}
+
 #[test]
 fn a_start_that_is_killed_at_any_moment_leaves_nothing_for_the_next() {
     let full = std::env::var_os("AQUIFER_FULL").is_some();
     let moments: Vec<u64> =
         if full { (0..10).map(|n| 100 + n * 1100).collect() } else { vec![300, 2000, 7000] };
-    let before = Traces::of(Path::new("/nowhere"), &[]);
-    for (n, moment) in moments.iter().enumerate() {
-        let mut owner = Owner::spawn(&format!("moment-{n}"));
-        // The moment is the point of this test; there is nothing to wait for.
-        std::thread::sleep(Duration::from_millis(*moment));
-        let known = if owner.dir.exists() { everything(&owner.dir) } else { Vec::new() };
-        owner.kill();
-        wait_until_gone(
-            &format!("killed after {moment} ms, with {} processes", known.len()),
-            &owner.dir,
-            &known,
-            &before,
-        );
-    }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let next = runtime.block_on(Lab::test_cluster().nodes(1).start()).unwrap();
-    let swept = std::fs::read_dir(Lab::root()).unwrap().flatten().all(|entry| {
-        !entry.file_name().to_string_lossy().ends_with(&format!("-{}", std::process::id()))
-            || !entry.file_name().to_string_lossy().starts_with("moment")
-    });
-    assert!(swept, "directories of killed starts are left in {}", Lab::root().display());
-    drop(next);
+    println!("{} moments; the full run has 10", moments.len());
+    kill_starts("moment", &["--nodes", "1"], &moments);
+}
+
+/// Up to the moment when Ceph is healthy, on an idle machine.
+#[test]
+fn a_start_with_rook_that_is_killed_at_any_moment_leaves_nothing_for_the_next() {
+    let seconds: &[u64] = match std::env::var_os("AQUIFER_FULL") {
+        Some(_) => &[1, 6, 12, 20, 30, 45, 60, 80, 100, 130],
+        None => &[20],
+    };
+    let moments: Vec<u64> = seconds.iter().map(|second| second * 1000).collect();
+    println!("{} moments; the full run has 10", moments.len());
+    kill_starts("rook-moment", &["--rook"], &moments);
 }
