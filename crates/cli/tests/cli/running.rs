@@ -36,7 +36,7 @@ impl Ground {
     }
 
     fn operator(&self, identity: &str) -> Result<Operator> {
-        Operator::start(&self.account.kubeconfig, identity)
+        Operator::start(&self.account, identity)
     }
 
     fn share(&self, name: &str, access_point: &str) -> Result<()> {

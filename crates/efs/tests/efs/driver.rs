@@ -167,7 +167,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
 
     // Told to keep out, it makes nothing and says so.
     let outside = Driver { management: Management::External, ..Driver::default() };
-    let operator = Operator::start(&ground.account.kubeconfig, outside);
+    let operator = Operator::start(&ground.account, outside);
     let component = objects.reason("External").await?;
     let said = ready(&component).context("no Ready")?;
     assert!(said.status == "Unknown" && said.message.contains("--efs-statics=external"), "{said:?}");
