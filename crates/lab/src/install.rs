@@ -115,19 +115,22 @@ async fn account(cluster: &Cluster, name: &str, rules: &[PolicyRule]) -> Result<
         apply(&client, object).await?;
     }
     let (token, kubeconfig) = cluster.service_account(NAMESPACE, name).await?;
-    in_effect(&client, &format!("system:serviceaccount:{NAMESPACE}:{name}")).await?;
+    in_effect(&client, &format!("system:serviceaccount:{NAMESPACE}:{name}"), rules).await?;
     Ok(Account { token, kubeconfig })
 }
 
 /// Waits until the server knows both bindings: a refusal in its first moments would look like a missing rule.
-async fn in_effect(client: &Client, user: &str) -> Result<()> {
+async fn in_effect(client: &Client, user: &str, rules: &[PolicyRule]) -> Result<()> {
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let asked = [
-        json!({ "verb": "create", "group": "events.k8s.io", "resource": "events" }),
-        json!({ "verb": "get", "group": "coordination.k8s.io", "resource": "leases", "namespace": NAMESPACE }),
-    ];
-    for attributes in asked {
-        let spec = json!({ "user": user, "resourceAttributes": attributes });
+    let narrow = roles::operator_namespace_rules();
+    for (rule, namespace) in [(rules.first(), ""), (narrow.first(), NAMESPACE)] {
+        let rule = rule.with_context(|| format!("{user} has no rights at all"))?;
+        let first = |words: &Option<Vec<String>>| words.iter().flatten().next().cloned();
+        let asked = json!({
+            "verb": rule.verbs.first(), "group": first(&rule.api_groups), "resource": first(&rule.resources),
+            "name": first(&rule.resource_names), "namespace": namespace,
+        });
+        let spec = json!({ "user": user, "resourceAttributes": asked });
         let review: SubjectAccessReview = serde_json::from_value(json!({ "metadata": {}, "spec": spec }))?;
         eventually(Duration::from_secs(30), &format!("{user} has its rights"), || async {
             let status = reviews.create(&PostParams::default(), &review).await?.status;
