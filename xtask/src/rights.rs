@@ -84,7 +84,7 @@ fn print_table(verdict: &Verdict) {
         if right.why != why {
             why = right.why;
             place.clear();
-            println!("\n\n{why}");
+            print!("\n\n{why}");
         }
         if right.place() != place {
             place = right.place();

@@ -22,8 +22,8 @@ pub const VARIABLE: &str = "AQUIFER_LAB_USAGE";
 /// Stands for all namespaces but the operator's own, and for all names that no rule names.
 pub const ANY: &str = "*";
 
-/// Field managers of ours that are not the operator: people with the command line, and the lab.
-const NOT_THE_OPERATOR: [&str; 3] = ["aquifer-install", "aquifer-uninstall", "aquifer-lab"];
+/// Field managers of ours that are not the operator: people with the command line. Those of the lab begin with its name.
+const NOT_THE_OPERATOR: [&str; 2] = ["aquifer-install", "aquifer-uninstall"];
 
 /// One kind of question to an API server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -140,6 +140,7 @@ fn is_account(user: &str) -> bool {
 
 fn is_manager(manager: &str) -> bool {
     (manager.starts_with("aquifer-") || manager.starts_with("aquifer/"))
+        && !manager.starts_with("aquifer-lab")
         && !NOT_THE_OPERATOR.contains(&manager)
 }
 
