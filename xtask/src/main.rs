@@ -11,6 +11,7 @@ mod lab;
 mod lint;
 mod operator;
 mod process;
+mod rights;
 mod test;
 mod up;
 
@@ -33,6 +34,8 @@ enum Command {
     Up(up::Args),
     /// Run the tests; the last line is "N passed, N failed"
     Test(test::Args),
+    /// Show which of the operator's rights the last tests used; `cargo xtask test` keeps the record
+    Rights,
     /// Check format, clippy, licences and bans of dependencies, and that generated files are current
     Lint,
     /// Write the CRDs as YAML files
@@ -66,6 +69,7 @@ async fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Test(args) => test::run(&args).await,
+        Command::Rights => rights::run(),
         Command::Lint => lint::run(),
         Command::Crds(args) => crds::run(&args),
         Command::Chart(args) => chart::run(&args),

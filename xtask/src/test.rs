@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use crate::{host, lab, process};
+use crate::{host, lab, process, rights};
 
 /// Packages whose integration tests drive whole programs.
 const SYSTEM: [&str; 2] = ["aquifer-lab", "aquifer"];
@@ -59,6 +59,9 @@ pub async fn run(args: &Args) -> Result<()> {
         None | Some(Ring::Full) => vec![Ring::Pure, Ring::Cluster, Ring::System],
         Some(ring) => vec![ring],
     };
+    if rings.iter().any(|ring| *ring != Ring::Pure) {
+        rights::begin(&args.shown())?;
+    }
     let packages = packages()?;
     let mut total = Tally::default();
     let mut prepared = false;
@@ -83,6 +86,10 @@ pub async fn run(args: &Args) -> Result<()> {
         println!("== {}: {} in {}", ring.heading(), tally.line(), process::took(begin.elapsed()));
         total.add(tally);
     }
+    // Only everything together shows what nothing needs.
+    if args.is_everything() {
+        total.add(check_rights()?);
+    }
     println!();
     for broken in &total.broken {
         println!("failed: {broken}");
@@ -105,6 +112,31 @@ pub async fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+impl Args {
+    /// Whether nothing is left out.
+    fn is_everything(&self) -> bool {
+        matches!(self.ring, None | Some(Ring::Full)) && self.filter.is_none()
+    }
+
+    /// As one would type it.
+    fn shown(&self) -> String {
+        let ring = self.ring.and_then(|ring| ring.to_possible_value());
+        let ring = ring.as_ref().map(clap::builder::PossibleValue::get_name);
+        let words = ["cargo xtask test"].into_iter().chain(ring).chain(self.filter.as_deref());
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Counts as one test.
+fn check_rights() -> Result<Tally> {
+    println!("\n== rights: the operator has what it needs, and nothing else");
+    if rights::check()? {
+        return Ok(Tally { passed: 1, ..Tally::default() });
+    }
+    let broken = vec!["what the chart grants is not what was used; see `cargo xtask rights`".to_owned()];
+    Ok(Tally { failed: 1, broken, ..Tally::default() })
+}
+
 /// How `cargo test` is told how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Cluster tests mostly wait, so more of them than cores run at once.
@@ -125,6 +157,9 @@ fn run_ring(ring: Ring, selection: &[String], filter: Option<&str>, full: bool) 
     }
     if full {
         tests.env("AQUIFER_FULL", "1");
+    }
+    if ring != Ring::Pure {
+        tests.env(aquifer_lab::usage::VARIABLE, rights::dir());
     }
     follow(&mut tests, std::io::stdout(), std::io::stderr())
 }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// API group of [`SharedVolume`].
 pub const GROUP: &str = "aws-efs.managed.openshift.io";
+/// Name of the definition of [`SharedVolume`].
+pub const CRD_NAME: &str = "sharedvolumes.aws-efs.managed.openshift.io";
 /// API version of [`SharedVolume`].
 pub const VERSION: &str = "v1alpha1";
 

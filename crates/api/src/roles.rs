@@ -10,7 +10,8 @@ use crate::{component, driver, efs, labels, openshift};
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
-const CHANGE: [&str; 3] = ["patch", "update", "delete"];
+/// Reading is limited by name too: whoever lists or watches a single name needs the right for that name only.
+const KEEP: [&str; 5] = ["get", "list", "watch", "update", "delete"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Roles that join the built-in `admin`, `edit` and `view`, so that nobody needs a special permission to use
@@ -59,29 +60,23 @@ pub fn operator_namespace_rules() -> Vec<PolicyRule> {
 
 /// What every family needs in the whole cluster.
 pub fn shared_grants() -> Vec<Grant> {
-    vec![
-        grant(
-            "Which kinds are served, and whether ours are being taken away. They are never installed or changed.",
-            rule("apiextensions.k8s.io", &["customresourcedefinitions"], &READ),
-        ),
-        grant(
-            "News for people, beside the objects that they are about.",
-            rule("events.k8s.io", &["events"], &["create", "patch"]),
-        ),
-    ]
+    vec![grant(
+        "News for people, beside the objects that they are about.",
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    )]
 }
 
 /// What the operator needs in its own namespace only.
 pub fn namespace_grants() -> Vec<Grant> {
     vec![grant(
         "Leader election: the Lease that says which replica acts.",
-        rule("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]),
+        rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]),
     )]
 }
 
 /// What the family `efs` needs in the whole cluster, with its driver in `namespace`.
 ///
-/// Objects of fixed names are changed under these names only. `create` cannot be limited to a name, and is granted
+/// Objects of fixed names are read and changed under these names only. `create` cannot be limited to a name, and is granted
 /// without.
 pub fn efs_grants(namespace: &str) -> Vec<Grant> {
     vec![
@@ -91,12 +86,12 @@ pub fn efs_grants(namespace: &str) -> Vec<Grant> {
         ),
         grant("SharedVolumes: what became of it.", rule(efs::GROUP, &["sharedvolumes/status"], &["patch"])),
         grant(
-            "SharedVolumes: to be named as the owner that waits for its claim, where the cluster checks that right.",
-            rule(efs::GROUP, &["sharedvolumes/finalizers"], &["update"]),
+            "EFS driver: whether the definition of SharedVolumes is being taken away. It is never installed or changed.",
+            named("apiextensions.k8s.io", &["customresourcedefinitions"], &READ, efs::CRD_NAME),
         ),
         grant(
             "EFS driver: where it reports. The object is made once; only the administrator changes its spec afterwards.",
-            rule(component::GROUP, &["components"], &["get", "list", "watch", "create", "patch"]),
+            rule(component::GROUP, &["components"], &["get", "list", "watch", "create"]),
         ),
         grant("EFS driver: how it stands.", rule(component::GROUP, &["components/status"], &["patch"])),
         grant(
@@ -104,72 +99,66 @@ pub fn efs_grants(namespace: &str) -> Vec<Grant> {
             rule(
                 "",
                 &["persistentvolumes", "persistentvolumeclaims"],
-                &["get", "list", "watch", "create", "patch", "update", "delete"],
+                &["get", "list", "watch", "create", "patch", "delete"],
             ),
         ),
         grant(
             "SharedVolumes: to name the pods that hold a claim which shall go away.",
-            rule("", &["pods"], &["get", "list"]),
+            rule("", &["pods"], &["list"]),
         ),
         grant(
-            "EFS driver: reading tells whether the worker label exists. Patch is for the node plugin, which can be granted only what the operator holds.",
+            "EFS driver: list and watch tell whether the worker label exists. Get and patch are for the node plugin, which can be granted only what the operator holds.",
             rule("", &["nodes"], &["get", "list", "watch", "patch"]),
         ),
         grant(
             "SharedVolumes: a namespace that goes away stops all repair in it. EFS driver: its namespace is made.",
             rule("", &["namespaces"], &["get", "list", "watch", "create"]),
         ),
-        grant("EFS driver: its own namespace.", named("", &["namespaces"], &CHANGE, namespace)),
+        grant("EFS driver: its own namespace.", named("", &["namespaces"], &["update", "delete"], namespace)),
+        grant(
+            "EFS driver: to make the account of its node plugin.",
+            rule("", &["serviceaccounts"], &["create"]),
+        ),
         grant(
             "EFS driver: the account of its node plugin.",
-            rule("", &["serviceaccounts"], &["get", "list", "watch", "create"]),
+            named("", &["serviceaccounts"], &KEEP, driver::SERVICE_ACCOUNT),
+        ),
+        grant("EFS driver: to make its node plugin.", rule("apps", &["daemonsets"], &["create"])),
+        grant("EFS driver: its node plugin.", named("apps", &["daemonsets"], &KEEP, driver::DAEMON_SET)),
+        grant(
+            "EFS driver: to make what its node plugin may do. Without the verbs bind and escalate: only what is granted here can be passed on.",
+            rule(RBAC, &["clusterroles", "clusterrolebindings"], &["create"]),
         ),
         grant(
-            "EFS driver: the account of its node plugin, to repair and remove it.",
-            named("", &["serviceaccounts"], &CHANGE, driver::SERVICE_ACCOUNT),
+            "EFS driver: the role of its node plugin.",
+            named(RBAC, &["clusterroles"], &KEEP, driver::CLUSTER_ROLE),
         ),
         grant(
-            "EFS driver: its node plugin.",
-            rule("apps", &["daemonsets"], &["get", "list", "watch", "create"]),
+            "EFS driver: the binding of its node plugin.",
+            named(RBAC, &["clusterrolebindings"], &KEEP, driver::CLUSTER_ROLE_BINDING),
         ),
         grant(
-            "EFS driver: its node plugin, to repair and remove it.",
-            named("apps", &["daemonsets"], &CHANGE, driver::DAEMON_SET),
+            "EFS driver: to make its registration, and the storage class of all shared volumes.",
+            rule("storage.k8s.io", &["csidrivers", "storageclasses"], &["create"]),
         ),
         grant(
-            "EFS driver: what its node plugin may do. Without the verbs bind and escalate: only what is granted here can be passed on.",
-            rule(RBAC, &["clusterroles", "clusterrolebindings"], &["get", "list", "watch", "create"]),
+            "EFS driver: its registration.",
+            named("storage.k8s.io", &["csidrivers"], &KEEP, driver::DRIVER_NAME),
         ),
         grant(
-            "EFS driver: the role of its node plugin, to repair and remove it.",
-            named(RBAC, &["clusterroles"], &CHANGE, driver::CLUSTER_ROLE),
+            "EFS driver: its storage class.",
+            named("storage.k8s.io", &["storageclasses"], &KEEP, driver::STORAGE_CLASS),
         ),
         grant(
-            "EFS driver: the binding of its node plugin, to repair and remove it.",
-            named(RBAC, &["clusterrolebindings"], &CHANGE, driver::CLUSTER_ROLE_BINDING),
+            "EFS driver on OpenShift: to make what its node plugin may do on its host. Elsewhere this grants nothing.",
+            rule(openshift::GROUP, &["securitycontextconstraints"], &["create"]),
         ),
         grant(
-            "EFS driver: its registration, and the storage class of all shared volumes.",
-            rule("storage.k8s.io", &["csidrivers", "storageclasses"], &["get", "list", "watch", "create"]),
-        ),
-        grant(
-            "EFS driver: its registration, to repair and remove it.",
-            named("storage.k8s.io", &["csidrivers"], &CHANGE, driver::DRIVER_NAME),
-        ),
-        grant(
-            "EFS driver: its storage class, to repair and remove it.",
-            named("storage.k8s.io", &["storageclasses"], &CHANGE, driver::STORAGE_CLASS),
-        ),
-        grant(
-            "EFS driver on OpenShift: what its node plugin may do on its host. Elsewhere this grants nothing.",
-            rule(openshift::GROUP, &["securitycontextconstraints"], &["get", "list", "watch", "create"]),
-        ),
-        grant(
-            "EFS driver on OpenShift: the same, to repair and remove it.",
+            "EFS driver on OpenShift: what its node plugin may do on its host.",
             named(
                 openshift::GROUP,
                 &["securitycontextconstraints"],
-                &CHANGE,
+                &KEEP,
                 driver::SECURITY_CONTEXT_CONSTRAINTS,
             ),
         ),
@@ -237,6 +226,12 @@ mod tests {
     }
 
     #[test]
+    fn the_definition_that_is_read_is_that_of_shared_volumes() {
+        use kube::CustomResourceExt as _;
+        assert_eq!(efs::SharedVolume::crd().metadata.name.as_deref(), Some(efs::CRD_NAME));
+    }
+
+    #[test]
     fn every_grant_says_why() {
         for grant in shared_grants().into_iter().chain(efs_grants("x")).chain(namespace_grants()) {
             assert!(
@@ -247,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_can_change_objects_of_fixed_names_only_under_these_names() {
+    fn objects_of_fixed_names_can_be_made_by_the_operator_and_otherwise_reached_only_by_name() {
         let fixed = [
-            "namespaces",
+            "customresourcedefinitions",
             "serviceaccounts",
             "daemonsets",
             "clusterroles",
@@ -259,9 +254,15 @@ mod tests {
             "securitycontextconstraints",
         ];
         for rule in operator_rules_for("elsewhere") {
-            let about_fixed = rule.resources.iter().flatten().any(|r| fixed.contains(&r.as_str()));
-            let changes = rule.verbs.iter().any(|v| CHANGE.contains(&v.as_str()));
-            assert!(!(about_fixed && changes) || rule.resource_names.is_some(), "{rule:?}");
+            let about = |kinds: &[&str]| rule.resources.iter().flatten().any(|r| kinds.contains(&r.as_str()));
+            let only = |verbs: &[&str]| rule.verbs.iter().all(|verb| verbs.contains(&verb.as_str()));
+            let by_name = rule.resource_names.is_some();
+            assert!(!about(&fixed) || by_name || only(&["create"]), "{rule:?}");
+            // All namespaces are read.
+            assert!(
+                !about(&["namespaces"]) || by_name || only(&["get", "list", "watch", "create"]),
+                "{rule:?}"
+            );
         }
     }
 }

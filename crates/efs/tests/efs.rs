@@ -24,6 +24,8 @@ mod objects;
 mod quiet;
 #[path = "efs/repair.rs"]
 mod repair;
+#[path = "efs/rights.rs"]
+mod rights;
 #[path = "efs/stale.rs"]
 mod stale;
 #[path = "efs/takeover.rs"]

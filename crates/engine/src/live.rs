@@ -88,7 +88,13 @@ impl Cluster for Live {
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
         let (verb, request) = write_request(write)?;
         let answer = self.call(verb, request).await.map_err(|error| match (&write.verb, error) {
-            // What is made need not be there; so it is the namespace that is missing.
+            // What is made need not be there. Without a namespace it can only be what it refers to, such as the role of a binding.
+            (Verb::Apply(_) | Verb::Create(_), ApiError::NotFound)
+                if write.target.key.namespace.is_empty() =>
+            {
+                ApiError::Unavailable("what it refers to is not there yet".into())
+            }
+            // Else it is the namespace that is missing.
             (Verb::Apply(_) | Verb::Create(_), ApiError::NotFound) => {
                 ApiError::Terminating(format!("there is no namespace {}", write.target.key.namespace))
             }

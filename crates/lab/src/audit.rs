@@ -23,6 +23,11 @@ pub struct Audit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u64);
 
+impl Mark {
+    /// Later than everything.
+    pub(crate) const END: Self = Self(u64::MAX);
+}
+
 /// One finished call to the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
@@ -48,6 +53,8 @@ pub struct Call {
     pub uri: String,
     /// Whether nothing was to be stored.
     pub dry_run: bool,
+    /// Whether the caller had no right to ask. Other refusals, such as a full quota, have the same code.
+    pub denied: bool,
 }
 
 impl Call {
@@ -72,6 +79,13 @@ impl Call {
     /// Whether the reply was a success.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code)
+    }
+
+    /// The field manager that the caller named; else empty.
+    pub fn manager(&self) -> String {
+        let query = self.uri.split_once('?').map_or("", |(_, query)| query);
+        let named = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager="));
+        named.unwrap_or_default().replace("%2F", "/")
     }
 }
 
@@ -116,11 +130,18 @@ impl Audit {
 
     /// Every call that finished after `mark`, oldest first.
     pub fn since(&self, mark: Mark) -> Result<Vec<Call>> {
-        self.between(mark, Mark(u64::MAX))
+        self.between(mark, Mark::END)
     }
 
     /// Every call that finished between two marks, oldest first.
     pub fn between(&self, mark: Mark, until: Mark) -> Result<Vec<Call>> {
+        let mut calls = Vec::new();
+        self.each(mark, until, |call| calls.push(call))?;
+        Ok(calls)
+    }
+
+    /// The same, one by one: a long log need not fit into memory.
+    pub(crate) fn each(&self, mark: Mark, until: Mark, mut see: impl FnMut(Call)) -> Result<()> {
         let mut file = File::open(&self.path)
             .with_context(|| format!("failed to open the audit log {}", self.path.display()))?;
         let length = file.metadata()?.len();
@@ -131,7 +152,6 @@ impl Audit {
             mark.0
         );
         file.seek(SeekFrom::Start(mark.0))?;
-        let mut calls = Vec::new();
         let mut reader = BufReader::new(file.take(until.0.saturating_sub(mark.0)));
         let mut line = String::new();
         loop {
@@ -139,9 +159,10 @@ impl Audit {
             reader.read_line(&mut line)?;
             // A line without its end is still being written; so is nothing that a caller has a reply for.
             if !line.ends_with('\n') {
-                return Ok(calls);
+                return Ok(());
             }
-            calls.extend(parse(&line).with_context(|| format!("in the audit log {}", self.path.display()))?);
+            let call = parse(&line).with_context(|| format!("in the audit log {}", self.path.display()))?;
+            call.into_iter().for_each(&mut see);
         }
     }
 }
@@ -162,6 +183,14 @@ struct Event {
     object_ref: ObjectRef,
     #[serde(default)]
     response_status: ResponseStatus,
+    #[serde(default)]
+    annotations: Annotations,
+}
+
+#[derive(Deserialize, Default)]
+struct Annotations {
+    #[serde(default, rename = "authorization.k8s.io/decision")]
+    decision: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -206,6 +235,7 @@ fn parse(line: &str) -> Result<Option<Call>> {
         code: event.response_status.code,
         uri: event.request_uri,
         dry_run,
+        denied: event.annotations.decision == "forbid",
     }))
 }
 
@@ -247,6 +277,25 @@ mod tests {
         assert!(call("create", "/api/v1/namespaces/a/pods", &pods).is_write());
         assert!(!call("create", "/api/v1/namespaces/a/pods?fieldManager=x&dryRun=All", &pods).is_write());
         assert!(!call("get", "/api/v1/namespaces/a/pods/b", &pods).is_write());
+    }
+
+    #[test]
+    fn only_a_missing_right_counts_as_denied() {
+        let mut quota: serde_json::Value =
+            serde_json::from_str(&event("create", "/x", &json!({"resource": "pods"}))).unwrap();
+        quota["responseStatus"]["code"] = 403.into();
+        quota["annotations"] = json!({"authorization.k8s.io/decision": "allow"});
+        assert!(!parse(&quota.to_string()).unwrap().unwrap().denied);
+        quota["annotations"] = json!({"authorization.k8s.io/decision": "forbid"});
+        assert!(parse(&quota.to_string()).unwrap().unwrap().denied);
+    }
+
+    #[test]
+    fn the_field_manager_is_read_from_the_question() {
+        let asked = |uri: &str| call("patch", uri, &json!({})).manager();
+        assert_eq!(asked("/x?fieldManager=aquifer%2Flease"), "aquifer/lease");
+        assert_eq!(asked("/x?force=true&fieldManager=me"), "me");
+        assert_eq!(asked("/x"), "");
     }
 
     #[test]

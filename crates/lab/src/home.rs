@@ -4,8 +4,10 @@
 //! Ownership is a lock that the kernel drops with its process. A lock of the whole lab, held only for moments, keeps
 //! a sweep from meeting a directory that is just being claimed.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,11 +15,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{leftovers, processes};
+use crate::control_plane::AUDIT_LOG;
+use crate::{leftovers, processes, usage};
 
 const LOCK: &str = "lock";
 /// The owner's wish, kept in the directory so that it also binds whoever sweeps it.
 const KEEP: &str = "keep";
+/// Where its owner wants to have on record what the operator did, for the same reason kept here.
+const USAGE: &str = "usage";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `target/lab` of the workspace that this crate was built in.
@@ -64,6 +69,9 @@ impl Home {
         if std::env::var_os("AQUIFER_LAB_KEEP").is_some() {
             File::create(dir.join(KEEP))?;
         }
+        if let Some(into) = std::env::var_os(usage::VARIABLE) {
+            std::fs::write(dir.join(USAGE), into.as_encoded_bytes())?;
+        }
         Ok(Self { root, dir, _lock: lock })
     }
 
@@ -77,7 +85,7 @@ impl Home {
             let path = entry?.path();
             if path.is_dir() {
                 std::fs::remove_dir_all(&path)?;
-            } else if !path.ends_with(LOCK) && !path.ends_with(KEEP) {
+            } else if ![LOCK, KEEP, USAGE].iter().any(|name| path.ends_with(name)) {
                 std::fs::remove_file(&path)?;
             }
         }
@@ -141,8 +149,20 @@ fn clear(dir: &Path) -> Result<()> {
     leftovers::remove(dir)
 }
 
-/// Removes the directory, or just its lock when its owner wanted to look into it.
+/// Removes the directory, or just its lock when its owner wanted to look into it. What is to be on record is written down before.
 fn give_up(dir: &Path) -> Result<()> {
+    let recorded = record_usage(dir);
+    remove_or_keep(dir).and(recorded)
+}
+
+fn record_usage(dir: &Path) -> Result<()> {
+    let Ok(into) = std::fs::read(dir.join(USAGE)) else { return Ok(()) };
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let log = dir.join(AUDIT_LOG);
+    if log.exists() { usage::record(&name, &log, Path::new(OsStr::from_bytes(&into))) } else { Ok(()) }
+}
+
+fn remove_or_keep(dir: &Path) -> Result<()> {
     if dir.join(KEEP).exists() {
         let lock = dir.join(LOCK);
         return std::fs::remove_file(&lock).with_context(|| format!("failed to remove {}", lock.display()));
@@ -223,6 +243,25 @@ mod tests {
         assert!(home.dir().exists());
         assert!(root.path().join("notes").exists());
         assert!(!root.path().join("dead").exists());
+    }
+
+    #[test]
+    fn what_the_operator_did_is_on_record_also_when_its_cluster_was_killed() {
+        let root = tempfile::tempdir().unwrap();
+        let dead = root.path().join("dead");
+        let into = root.path().join(".usage");
+        std::fs::create_dir(&dead).unwrap();
+        std::fs::write(dead.join(LOCK), "1").unwrap();
+        std::fs::write(dead.join(USAGE), into.as_os_str().as_bytes()).unwrap();
+        let call = serde_json::json!({
+            "stage": "ResponseComplete", "verb": "list", "requestURI": "/api/v1/pods", "objectRef": {"resource": "pods"},
+            "user": {"username": crate::install::USER}, "responseStatus": {"code": 200},
+        });
+        std::fs::write(dead.join(AUDIT_LOG), format!("{call}\n")).unwrap();
+        sweep(root.path()).unwrap();
+        assert!(!dead.exists());
+        let found = usage::read(&into).unwrap();
+        assert!(found.iter().any(|usage| usage.cluster == "dead" && usage.resource == "pods"), "{found:?}");
     }
 
     #[test]

@@ -8,34 +8,45 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use aquifer_api::roles;
-
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
     core::{GroupVersionKind, TypeMeta},
     discovery::{self, Scope},
 };
 use serde_json::{Value, json};
 
+use crate::proxy::Proxy;
 use crate::{Cluster, eventually};
 
 const MANAGER: &str = "aquifer-lab";
 /// Where the operator's identity lives.
-const NAMESPACE: &str = "aquifer-system";
+pub const NAMESPACE: &str = "aquifer-system";
 const ACCOUNT: &str = "aquifer";
 
 /// The user that the operator is to the API server.
 pub const USER: &str = "system:serviceaccount:aquifer-system:aquifer";
 
-/// How the operator shows who it is.
+/// How the operator shows who it is. Only this module makes one, so whatever starts with it is not an administrator.
+#[non_exhaustive]
 pub struct Account {
     /// What it sends with each call.
     pub token: String,
     /// The same as a file.
     pub kubeconfig: PathBuf,
+}
+
+impl Account {
+    /// The same account for an operator that speaks through a proxy.
+    pub fn behind(&self, proxy: &Proxy, file: &Path) -> Result<Self> {
+        proxy.kubeconfig(&self.token, file)?;
+        Ok(Self { token: self.token.clone(), kubeconfig: file.to_path_buf() })
+    }
 }
 
 /// Installs the CRDs and waits until they are served.
@@ -77,16 +88,33 @@ pub async fn user_roles(client: &Client) -> Result<()> {
 
 /// Gives the operator an account with the rights of a real installation, and gives its key.
 pub async fn identity(cluster: &Cluster) -> Result<Account> {
+    account(cluster, ACCOUNT, &roles::operator_rules()).await
+}
+
+/// An account of another name that keeps only a part of each rule. What it does is not taken for what the operator does.
+pub async fn lesser_identity(
+    cluster: &Cluster,
+    name: &str,
+    keeps: impl Fn(&PolicyRule) -> Vec<PolicyRule>,
+) -> Result<Account> {
+    ensure!(name != ACCOUNT, "{name} is the account with all rights");
+    let all = roles::operator_rules();
+    let rules: Vec<PolicyRule> = all.iter().flat_map(keeps).collect();
+    ensure!(rules != all, "nothing was taken away from {name}");
+    account(cluster, name, &rules).await
+}
+
+async fn account(cluster: &Cluster, name: &str, rules: &[PolicyRule]) -> Result<Account> {
     let client = cluster.client()?;
     let api_version = "rbac.authorization.k8s.io/v1";
-    let subjects = json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE }]);
+    let subjects = json!([{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }]);
     let role_ref =
-        |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": ACCOUNT });
-    let wide = json!({ "name": ACCOUNT });
-    let narrow = json!({ "name": ACCOUNT, "namespace": NAMESPACE });
+        |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name });
+    let wide = json!({ "name": name });
+    let narrow = json!({ "name": name, "namespace": NAMESPACE });
     let objects = [
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
-        json!({ "apiVersion": api_version, "kind": "ClusterRole", "metadata": wide, "rules": roles::operator_rules() }),
+        json!({ "apiVersion": api_version, "kind": "ClusterRole", "metadata": wide, "rules": rules }),
         json!({ "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": wide,
             "roleRef": role_ref("ClusterRole"), "subjects": subjects }),
         json!({ "apiVersion": api_version, "kind": "Role", "metadata": narrow, "rules": roles::operator_namespace_rules() }),
@@ -96,8 +124,31 @@ pub async fn identity(cluster: &Cluster) -> Result<Account> {
     for object in objects {
         apply(&client, object).await?;
     }
-    let (token, kubeconfig) = cluster.service_account(NAMESPACE, ACCOUNT).await?;
+    let (token, kubeconfig) = cluster.service_account(NAMESPACE, name).await?;
+    in_effect(&client, &format!("system:serviceaccount:{NAMESPACE}:{name}"), rules).await?;
     Ok(Account { token, kubeconfig })
+}
+
+/// Waits until the server knows both bindings: a refusal in its first moments would look like a missing rule.
+async fn in_effect(client: &Client, user: &str, rules: &[PolicyRule]) -> Result<()> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let narrow = roles::operator_namespace_rules();
+    for (rule, namespace) in [(rules.first(), ""), (narrow.first(), NAMESPACE)] {
+        let rule = rule.with_context(|| format!("{user} has no rights at all"))?;
+        let first = |words: &Option<Vec<String>>| words.iter().flatten().next().cloned();
+        let asked = json!({
+            "verb": rule.verbs.first(), "group": first(&rule.api_groups), "resource": first(&rule.resources),
+            "name": first(&rule.resource_names), "namespace": namespace,
+        });
+        let spec = json!({ "user": user, "resourceAttributes": asked });
+        let review: SubjectAccessReview = serde_json::from_value(json!({ "metadata": {}, "spec": spec }))?;
+        eventually(Duration::from_secs(30), &format!("{user} has its rights"), || async {
+            let status = reviews.create(&PostParams::default(), &review).await?.status;
+            Ok(status.is_some_and(|status| status.allowed).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Writes a file that only its owner can read.

@@ -25,6 +25,7 @@
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
 //! | [`rook`] | the real Rook and a real Ceph; Rook's definitions from its Go module |
 //! | [`audit`] | who called the API server, and what for |
+//! | [`usage`] | what the operator needed rights for, kept when the cluster is gone |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
 //! | [`proxy`] | faults between a client and the API server |
@@ -40,6 +41,7 @@
 //!
 //! - `KUBEBUILDER_ASSETS`: a directory with ready-made programs, used instead of building them.
 //! - `AQUIFER_LAB_KEEP`: when set, the directories of clusters started now (logs, audit) are kept.
+//! - `AQUIFER_LAB_USAGE`: a directory; clusters started now leave there what the operator asked them for, see [`usage`].
 //! - `XDG_CACHE_HOME`: where built programs are kept, below `aquifer/`; else `~/.cache`.
 
 mod access;
@@ -57,6 +59,7 @@ pub mod programs;
 pub mod proxy;
 pub mod recipe;
 pub mod rook;
+pub mod usage;
 pub mod wait;
 
 use std::path::PathBuf;

@@ -130,6 +130,7 @@ mod tests {
             code,
             uri: String::new(),
             dry_run: false,
+            denied: false,
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use aquifer_lab::eventually;
+use aquifer_lab::install::Account;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -45,11 +45,12 @@ pub struct Operator {
 }
 
 impl Operator {
-    pub fn start(kubeconfig: &Path, identity: &str) -> Result<Self> {
+    /// Takes an account, not a file: what is tested never runs as administrator.
+    pub fn start(account: &Account, identity: &str) -> Result<Self> {
         let mut child = aquifer()
             .arg("run")
             .arg("--kubeconfig")
-            .arg(kubeconfig)
+            .arg(&account.kubeconfig)
             .args(["--http-listen", "127.0.0.1:0", "--log-format", "json", "--identity", identity])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

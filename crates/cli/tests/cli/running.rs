@@ -36,7 +36,7 @@ impl Ground {
     }
 
     fn operator(&self, identity: &str) -> Result<Operator> {
-        Operator::start(&self.account.kubeconfig, identity)
+        Operator::start(&self.account, identity)
     }
 
     fn share(&self, name: &str, access_point: &str) -> Result<()> {
@@ -46,6 +46,14 @@ impl Ground {
 
     fn wait_ready(&self, name: &str) -> Result<()> {
         self.kubectl(&["wait", "--for=condition=Ready", &format!("sv/{name}"), "--timeout=30s"]).map(drop)
+    }
+
+    fn wait_driver(&self) -> Result<()> {
+        // The operator makes its Component in its own time, and kubectl does not wait for what is not there.
+        for what in ["create", "condition=Ready"] {
+            self.kubectl(&["wait", &format!("--for={what}"), "component/efs-driver", "--timeout=30s"])?;
+        }
+        Ok(())
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String> {
@@ -112,7 +120,7 @@ async fn an_operator_runs_answers_looks_again_and_hands_over() -> Result<()> {
     first.leads().await?;
     ground.share("data", "fsap-0123456789abcdef0")?;
     ground.wait_ready("data")?;
-    ground.kubectl(&["wait", "--for=condition=Ready", "component/efs-driver", "--timeout=30s"])?;
+    ground.wait_driver()?;
     assert_eq!(first.get("/livez").await?, (200, "alive\n".into()));
     let (_, metrics) = first.get("/metrics").await?;
     for controller in ["aquifer-efs-volumes", "aquifer-efs-driver"] {
@@ -200,7 +208,7 @@ async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Re
     operator.leads().await?;
     ground.share("data", "fsap-0123456789abcdef0")?;
     ground.wait_ready("data")?;
-    ground.kubectl(&["wait", "--for=condition=Ready", "component/efs-driver", "--timeout=30s"])?;
+    ground.wait_driver()?;
     apply(
         &ground.cluster,
         "{apiVersion: v1, kind: PersistentVolume, metadata: {name: by-hand}, spec: {capacity: {storage: 1Gi}, \

@@ -25,7 +25,7 @@ pub use world::World;
 /// Field manager and name in logs and metrics.
 pub const NAME: &str = "aquifer-efs-driver";
 /// The CRD whose end is the end of the driver.
-pub const SHARED_VOLUME_CRD: &str = "sharedvolumes.aws-efs.managed.openshift.io";
+pub const SHARED_VOLUME_CRD: &str = aquifer_api::efs::CRD_NAME;
 
 /// Who looks after the driver's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

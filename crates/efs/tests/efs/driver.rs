@@ -8,6 +8,7 @@ use aquifer_api::driver::{self, DRIVER_NAME, STORAGE_CLASS as CLASS_NAME};
 use aquifer_api::openshift;
 use aquifer_efs::driver::{Driver, Management};
 use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS, STORAGE_CLASS};
+use aquifer_efs::uninstall::{Progress, Uninstall};
 use aquifer_lab::{Call, eventually};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -90,6 +91,12 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
     };
     objects.component("lists the constraints", listed(Some(ObjectState::Current))).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(ground.cluster.client()?);
+    // They are kept like all else.
+    let before = objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
+    objects.patch(&SECURITY_CONTEXT_CONSTRAINTS, &json!({"allowHostPID": true})).await?;
+    restored(&objects, &SECURITY_CONTEXT_CONSTRAINTS, &before, false).await?;
+    objects.delete(&SECURITY_CONTEXT_CONSTRAINTS).await?;
+    restored(&objects, &SECURITY_CONTEXT_CONSTRAINTS, &before, true).await?;
     definitions.delete(&openshift::test_crd().name_any(), &DeleteParams::default()).await?;
     objects.component("no longer lists the constraints", listed(None)).await?;
     objects.installed().await?;
@@ -103,6 +110,14 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
     at_rest(&ground).await?;
     assert_eq!(objects.uids(&PLAIN).await?, before);
     assert!(operator.health.missing().is_empty(), "{:?}", operator.health.missing());
+
+    // Where there are constraints, an uninstall takes ours away with the rest.
+    constraints_api(&ground).await?;
+    objects.component("lists the constraints", listed(Some(ObjectState::Current))).await?;
+    let done = Uninstall::new(ground.cluster.client()?).run(Duration::from_mins(1), |_| ()).await?;
+    assert_eq!(done, Progress::Done);
+    assert!(objects.get(&SECURITY_CONTEXT_CONSTRAINTS).await?.is_none());
+    assert_eq!(objects.present().await?, Vec::<String>::new());
     Ok(())
 }
 
@@ -117,9 +132,6 @@ async fn one_object_that_cannot_be_made_degrades_and_keeps_no_other_away() -> Re
     for rule in granted.iter_mut().filter(|rule| rule.verbs.iter().any(|verb| verb == "create")) {
         rule.resources.iter_mut().for_each(|resources| resources.retain(|one| one != "storageclasses"));
     }
-    granted.push(serde_json::from_value(
-        json!({"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get", "list", "watch"]}),
-    )?);
     roles.replace("aquifer", &PostParams::default(), &less).await?;
 
     let operator = ground.operator();
@@ -167,7 +179,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
 
     // Told to keep out, it makes nothing and says so.
     let outside = Driver { management: Management::External, ..Driver::default() };
-    let operator = Operator::start(&ground.account.kubeconfig, outside);
+    let operator = Operator::start(&ground.account, outside);
     let component = objects.reason("External").await?;
     let said = ready(&component).context("no Ready")?;
     assert!(said.status == "Unknown" && said.message.contains("--efs-statics=external"), "{said:?}");

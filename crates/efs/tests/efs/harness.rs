@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Ground {
 
     /// Starts the operator as its own user.
     pub fn operator(&self) -> Operator {
-        Operator::start(&self.account.kubeconfig, Driver::default())
+        Operator::start(&self.account, Driver::default())
     }
 
     /// Writes of the operator since a mark, Leases and Events apart.
@@ -85,11 +85,12 @@ pub struct Operator {
 }
 
 impl Operator {
-    pub fn start(kubeconfig: &Path, driver: Driver) -> Self {
+    /// Takes an account, not a file: what is tested never runs as administrator.
+    pub fn start(account: &Account, driver: Driver) -> Self {
         let stop = CancellationToken::new();
         let (resync, resynced) = tokio::sync::watch::channel(0);
         let (health, metrics) = (Health::default(), Metrics::default());
-        let (token, kubeconfig) = (stop.clone(), kubeconfig.to_path_buf());
+        let (token, kubeconfig) = (stop.clone(), account.kubeconfig.clone());
         let (health_inside, metrics_inside) = (health.clone(), metrics.clone());
         let thread = std::thread::spawn(move || {
             let runtime =
@@ -327,22 +328,21 @@ pub async fn lonely() -> Lonely {
 /// A ground whose operator speaks to the API server through the fault proxy.
 pub struct Faulty {
     pub proxy: Proxy,
-    kubeconfig: PathBuf,
+    account: Account,
 }
 
 impl Faulty {
     pub async fn before(ground: &Ground) -> Result<Self> {
         let (url, ca_pem) = (ground.cluster.url().to_owned(), ground.cluster.ca_pem().as_bytes().to_vec());
         let proxy = Proxy::start(Upstream { url, ca_pem }).await?;
-        let kubeconfig = ground.cluster.dir().join("kubeconfig-proxy");
-        proxy.kubeconfig(&ground.account.token, &kubeconfig)?;
-        Ok(Self { proxy, kubeconfig })
+        let account = ground.account.behind(&proxy, &ground.cluster.dir().join("kubeconfig-proxy"))?;
+        Ok(Self { proxy, account })
     }
 
     /// Starts an operator that looks after SharedVolumes only, so that every write it makes is about them.
     pub fn operator(&self) -> Operator {
         let driver = Driver { management: Management::External, ..Driver::default() };
-        let operator = Operator::start(&self.kubeconfig, driver);
+        let operator = Operator::start(&self.account, driver);
         let killer = operator.killer();
         self.proxy.set_victim(Victim::Call(Arc::new(move || killer.cancel())));
         operator

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use aquifer_api::efs::SharedVolume;
 use aquifer_lab::{eventually, install};
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -185,6 +185,18 @@ async fn pods_and_strangers_in_the_way_are_told_by_events_too() -> Result<()> {
     theirs.create("taken", None).await?;
     let event = told(&client, &corner, "taken", "Conflict").await?;
     assert!(event.message.unwrap_or_default().contains("pvc-taken"));
+    // What is told again is counted, not repeated.
+    let forgotten = Patch::Merge(json!({"status": {"conditions": []}}));
+    corner.shared_volumes().patch_status("taken", &PatchParams::default(), &forgotten).await?;
+    let events: Api<Event> = Api::namespaced(client.clone(), &corner.namespace);
+    eventually(DEADLINE, "the event is counted", || async {
+        let all = events.list(&ListParams::default()).await?.items;
+        let same: Vec<_> = all.iter().filter(|event| event.reason.as_deref() == Some("Conflict")).collect();
+        let counted = |event: &Event| event.series.as_ref().is_some_and(|series| series.count >= Some(2));
+        anyhow::ensure!(same.len() == 1 && counted(same[0]), "{same:?}");
+        Ok(Some(()))
+    })
+    .await?;
     corner.end_pod("holder").await?;
     corner.gone("used").await
 }

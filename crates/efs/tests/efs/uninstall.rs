@@ -11,8 +11,8 @@ use aquifer_efs::driver::{Driver, SHARED_VOLUME_CRD};
 use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, STORAGE_CLASS};
 use aquifer_efs::uninstall::{Progress, Uninstall};
 use aquifer_lab::install::USER;
-use aquifer_lab::proxy::{Fault, Proxy, Upstream, Victim};
-use aquifer_lab::{Call, eventually};
+use aquifer_lab::proxy::{Fault, Proxy, Victim};
+use aquifer_lab::{Call, Lab, eventually};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -113,12 +113,14 @@ async fn an_uninstall_that_is_cut_off_anywhere_is_simply_run_again() -> Result<(
     let objects = Objects::on(&ground)?;
     // The namespace was there before us, so it is used and stays.
     objects.create(&NAMESPACE, json!({})).await?;
-    let (client_proxy, client_file) =
-        proxy(&ground, ground.cluster.admin_token(), "kubeconfig-uninstall").await?;
-    let (operator_proxy, operator_file) =
-        proxy(&ground, &ground.account.token, "kubeconfig-operator").await?;
+    let (client_proxy, operator_proxy) =
+        (Lab::proxy(&ground.cluster).await?, Lab::proxy(&ground.cluster).await?);
+    let client_file = ground.cluster.dir().join("kubeconfig-uninstall");
+    client_proxy.kubeconfig(ground.cluster.admin_token(), &client_file)?;
+    let account =
+        ground.account.behind(&operator_proxy, &ground.cluster.dir().join("kubeconfig-operator"))?;
     let start = || {
-        let operator = Operator::start(&operator_file, Driver::default());
+        let operator = Operator::start(&account, Driver::default());
         let killer = operator.killer();
         operator_proxy.set_victim(Victim::Call(Arc::new(move || killer.cancel())));
         operator
@@ -201,14 +203,6 @@ fn by_hand() -> Result<PersistentVolume> {
         "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "persistentVolumeReclaimPolicy": "Retain",
             "csi": {"driver": DRIVER_NAME, "volumeHandle": "fs-0123456789abcdef1"}},
     }))?)
-}
-
-async fn proxy(ground: &Ground, token: &str, file: &str) -> Result<(Proxy, std::path::PathBuf)> {
-    let (url, ca_pem) = (ground.cluster.url().to_owned(), ground.cluster.ca_pem().as_bytes().to_vec());
-    let proxy = Proxy::start(Upstream { url, ca_pem }).await?;
-    let path = ground.cluster.dir().join(file);
-    proxy.kubeconfig(token, &path)?;
-    Ok((proxy, path))
 }
 
 async fn rested(proxy: &Proxy) -> Result<()> {

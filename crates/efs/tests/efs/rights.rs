@@ -1,0 +1,123 @@
+//! What people see when a rule of the operator is missing: that a right is missing, which one, and for what. Each test takes one away
+//! from an account of its own, so the others keep all of theirs.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use aquifer_api::roles;
+use aquifer_efs::driver::Driver;
+use aquifer_efs::kinds::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, DAEMON_SET};
+use aquifer_lab::install::{self, Account};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde_json::json;
+
+use super::harness::{ACCESS_POINT, Corner, Ground, Operator, lonely, until};
+use super::objects::{Objects, ready};
+
+/// An account of the operator without one verb on one resource.
+async fn without(ground: &Ground, verb: &str, resource: &str) -> Result<Account> {
+    let keeps = |rule: &PolicyRule| {
+        let resources = rule.resources.clone().unwrap_or_default();
+        if !resources.iter().any(|one| one == resource) {
+            return vec![rule.clone()];
+        }
+        // The other resources of the rule keep the verb.
+        let (this, others): (Vec<_>, Vec<_>) = resources.into_iter().partition(|one| one == resource);
+        let mut verbs = rule.verbs.clone();
+        verbs.retain(|one| one != verb);
+        let less = PolicyRule { resources: Some(this), verbs, ..rule.clone() };
+        let rest = PolicyRule { resources: Some(others), ..rule.clone() };
+        let keeps = |rule: &PolicyRule| {
+            !rule.verbs.is_empty() && rule.resources.as_ref().is_some_and(|some| !some.is_empty())
+        };
+        [less, rest].into_iter().filter(keeps).collect()
+    };
+    let name = format!("aquifer-cannot-{verb}-{resource}").replace('/', "-");
+    install::lesser_identity(&ground.cluster, &name, keeps).await
+}
+
+#[tokio::test]
+async fn without_the_right_to_make_claims_a_shared_volume_says_so_and_heals_when_it_is_granted() -> Result<()>
+{
+    let ground = lonely().await;
+    let operator =
+        Operator::start(&without(&ground, "create", "persistentvolumeclaims").await?, Driver::default());
+    let corner = Corner::on(&ground.cluster).await?;
+    corner.create("data", Some(ACCESS_POINT)).await?;
+    let said = corner.not_ready("data", "AccessDenied").await?;
+    println!("{said}");
+    assert!(said.contains("cannot create resource \"persistentvolumeclaims\""), "{said}");
+    let shared = corner.shared_volumes().get("data").await?;
+    let status = shared.status.clone().unwrap_or_default();
+    assert_eq!(status.message.as_deref(), Some(said.as_str()));
+
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "aquifer-cannot-create-persistentvolumeclaims"}, "rules": roles::operator_rules()});
+    install::apply(&corner.client, role).await?;
+    let began = Instant::now();
+    corner.pair("data").await?;
+    println!("healed {:.1} s after the right was granted", began.elapsed().as_secs_f64());
+    corner.delete("data").await?;
+    corner.gone("data").await?;
+    operator.crash();
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_right_to_delete_volumes_a_deletion_says_what_it_waits_for() -> Result<()> {
+    let ground = lonely().await;
+    let operator =
+        Operator::start(&without(&ground, "delete", "persistentvolumes").await?, Driver::default());
+    let corner = Corner::on(&ground.cluster).await?;
+    corner.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = corner.pair("data").await?;
+    corner.delete("data").await?;
+    let said = corner.not_ready("data", "AccessDenied").await?;
+    println!("{said}");
+    assert!(said.contains("cannot delete resource \"persistentvolumes\""), "{said}");
+    let volume = volume.metadata.name.context("a volume without a name")?;
+    assert!(said.contains(&volume), "{said}");
+    let claim = claim.metadata.name.context("a claim without a name")?;
+    until(&corner.claims(), &claim, "is still there", |claim| claim.metadata.deletion_timestamp.is_none())
+        .await?;
+    operator.crash();
+
+    let operator = ground.operator();
+    corner.gone("data").await?;
+    corner.empty().await?;
+    operator.crash();
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_right_of_the_node_plugin_its_role_is_refused_and_named() -> Result<()> {
+    // Objects that a full operator left would hide what this one cannot make.
+    let ground = Ground::start().await?;
+    let objects = Objects::on(&ground)?;
+    for verb in ["patch", "get"] {
+        let operator = Operator::start(&without(&ground, verb, "nodes").await?, Driver::default());
+        let held = format!("{{APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"{verb}\"]}}");
+        let component = objects
+            .component(&format!("names the right to {verb} nodes"), |component| {
+                ready(component)
+                    .is_some_and(|ready| ready.reason == "AccessDenied" && ready.message.contains(&held))
+            })
+            .await?;
+        let said = &ready(&component).context("no Ready")?.message;
+        println!("{said}");
+        for word in
+            ["ClusterRole efs-csi-node-role", "not currently held", "ClusterRoleBinding efs-csi-node-binding"]
+        {
+            assert!(said.contains(word), "no {word} in {said}");
+        }
+        assert!(!said.contains("namespace is being deleted"), "a binding has no namespace: {said}");
+        assert!(objects.get(&CLUSTER_ROLE).await?.is_none());
+        assert!(objects.get(&CLUSTER_ROLE_BINDING).await?.is_none(), "it would pass the same on");
+        objects.there(&DAEMON_SET).await?;
+        operator.crash();
+    }
+    let operator = ground.operator();
+    objects.installed().await?;
+    operator.crash();
+    Ok(())
+}
