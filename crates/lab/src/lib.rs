@@ -23,7 +23,7 @@
 //! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
-//! | [`rook`] | Rook: its definitions from the Go module |
+//! | [`rook`] | Rook: its definitions from the Go module, and a stand-in |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
@@ -90,6 +90,12 @@ impl Lab {
     pub async fn proxy(cluster: &Cluster) -> anyhow::Result<proxy::Proxy> {
         let (url, ca_pem) = (cluster.url().to_owned(), cluster.ca_pem().as_bytes().to_vec());
         proxy::Proxy::start(proxy::Upstream { url, ca_pem }).await
+    }
+
+    /// A stand-in for Rook on this cluster, with a CephCluster and a file system that are Ready. It acts as the
+    /// user `rook`. Dropping it ends it.
+    pub async fn rook_stand_in(cluster: &Cluster) -> anyhow::Result<rook::StandIn> {
+        rook::StandIn::start(cluster.client_as("rook", &["system:masters"])?).await
     }
 
     /// The directory that holds one directory per cluster: `target/lab` of this workspace.

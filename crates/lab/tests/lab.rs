@@ -9,5 +9,7 @@ mod nodes;
 mod proxy;
 #[path = "lab/recipe.rs"]
 mod recipe;
+#[path = "lab/rook.rs"]
+mod rook;
 #[path = "lab/supervision.rs"]
 mod supervision;
