@@ -10,22 +10,28 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 const SOON: Duration = Duration::from_secs(20);
 
+/// One cluster for all tests of this file. Each has a stand-in of its own, so they take turns.
+static SHARED: OnceCell<Cluster> = OnceCell::const_new();
+static TURN: Mutex<()> = Mutex::const_new(());
+
 struct Stage {
-    cluster: Cluster,
+    _turn: MutexGuard<'static, ()>,
     rook: StandIn,
     pools: Api<DynamicObject>,
     client: Client,
 }
 
 async fn stage() -> Result<Stage> {
-    let cluster = Lab::test_cluster().start().await?;
-    let rook = Lab::rook_stand_in(&cluster).await?;
+    let turn = TURN.lock().await;
+    let cluster = SHARED.get_or_try_init(|| Lab::test_cluster().start()).await?;
+    let rook = Lab::rook_stand_in(cluster).await?;
     let client = cluster.client()?;
     let pools = Kind::CephBlockPool.api(&client, NAMESPACE);
-    Ok(Stage { cluster, rook, pools, client })
+    Ok(Stage { _turn: turn, rook, pools, client })
 }
 
 pub fn pool(name: &str) -> DynamicObject {
@@ -37,6 +43,16 @@ pub fn pool(name: &str) -> DynamicObject {
 }
 
 impl Stage {
+    /// Leaves nothing for the next test.
+    async fn end(self) -> Result<()> {
+        self.pools.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        eventually(SOON, "the pools of this test are gone", || async {
+            let left = self.pools.list(&ListParams::default()).await?.items;
+            Ok(left.is_empty().then_some(()))
+        })
+        .await
+    }
+
     async fn create(&self, name: &str) -> Result<()> {
         self.pools.create(&PostParams::default(), &pool(name)).await?;
         Ok(())
@@ -110,7 +126,7 @@ async fn a_slow_rook_takes_its_time_for_each_object_but_not_for_one_after_the_ot
     let took = started.elapsed();
     println!("20 pools with a delay of {delay:?} each took {took:.1?}");
     ensure!(took >= delay && took < delay * 3, "it took {took:?}");
-    stage.cluster.stop().await
+    stage.end().await
 }
 
 #[tokio::test]
@@ -134,7 +150,7 @@ async fn a_failing_object_has_the_phase_failure_and_the_reason_in_an_event_until
     ensure!(stage.pools.get("bad").await?.data["status"]["phase"] == "Ready", "the phase changed");
     stage.rook.mend("bad");
     stage.until_gone("bad").await?;
-    stage.cluster.stop().await
+    stage.end().await
 }
 
 #[tokio::test]
@@ -165,7 +181,7 @@ async fn a_hanging_rook_begins_everything_and_ends_nothing() -> Result<()> {
     stage.rook.resume();
     stage.until("new", "Ready").await?;
     stage.until_gone("old").await?;
-    stage.cluster.stop().await
+    stage.end().await
 }
 
 #[tokio::test]
@@ -183,7 +199,8 @@ async fn an_absent_rook_does_nothing_and_looks_at_everything_when_it_is_back() -
     stage.rook.start_again();
     stage.until("new", "Failure").await?;
     stage.until_gone("old").await?;
-    stage.cluster.stop().await
+    stage.rook.mend("new");
+    stage.end().await
 }
 
 #[tokio::test]
@@ -213,7 +230,7 @@ async fn the_cluster_shows_the_health_and_the_capacity_that_were_asked_for() -> 
             is["ceph"]["health"] == "HEALTH_OK" && is["ceph"]["details"].is_null()
         })
         .await?;
-    stage.cluster.stop().await
+    stage.end().await
 }
 
 #[tokio::test]
@@ -232,7 +249,7 @@ async fn a_pool_with_images_is_not_deleted() -> Result<()> {
     );
     stage.rook.set_images("full", 0);
     stage.until_gone("full").await?;
-    stage.cluster.stop().await
+    stage.end().await
 }
 
 #[tokio::test]
@@ -254,5 +271,5 @@ async fn a_cluster_that_is_needed_is_not_deleted() -> Result<()> {
         Ok(clusters.get_opt(NAMESPACE).await?.is_none().then_some(()))
     })
     .await?;
-    stage.cluster.stop().await
+    stage.end().await
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 /// Rook itself comes back to what did not work after 10 s or more.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A watch on one object that writes down what changed. Dropping it ends the watch.
 pub struct Story {
