@@ -23,7 +23,7 @@
 //! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
-//! | [`rook`] | the real Rook and a real Ceph; Rook's definitions from its Go module |
+//! | [`rook`] | the real Rook with a real Ceph, a stand-in for it, and its definitions from its Go module |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`usage`] | what the operator needed rights for, kept when the cluster is gone |
 //! | [`wait`] | waiting for a condition with a deadline |
@@ -93,6 +93,12 @@ impl Lab {
     pub async fn proxy(cluster: &Cluster) -> anyhow::Result<proxy::Proxy> {
         let (url, ca_pem) = (cluster.url().to_owned(), cluster.ca_pem().as_bytes().to_vec());
         proxy::Proxy::start(proxy::Upstream { url, ca_pem }).await
+    }
+
+    /// A stand-in for Rook on this cluster, with a CephCluster and a file system that are Ready. It acts as the
+    /// user `rook`. Dropping it ends it.
+    pub async fn rook_stand_in(cluster: &Cluster) -> anyhow::Result<rook::StandIn> {
+        rook::StandIn::start(cluster.client_as("rook", &["system:masters"])?).await
     }
 
     /// The directory that holds one directory per cluster: `target/lab` of this workspace.

@@ -9,6 +9,8 @@ mod nodes;
 mod proxy;
 #[path = "lab/recipe.rs"]
 mod recipe;
+#[path = "lab/rook.rs"]
+mod rook;
 #[path = "lab/storage.rs"]
 mod storage;
 #[path = "lab/supervision.rs"]

@@ -5,10 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::DynamicObject;
-use kube::core::TypeMeta;
 use serde_json::{Value, json};
 
+use super::Kind;
 use super::objects::{self, NAMESPACE};
 use crate::cluster::Cluster;
 use crate::eventually;
@@ -56,8 +55,7 @@ impl Cluster {
         let user = json!({"apiVersion": "ceph.rook.io/v1", "kind": "CephClient",
             "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"caps": caps}});
         install::apply(&client, user).await?;
-        let types = TypeMeta { api_version: "ceph.rook.io/v1".into(), kind: "CephClient".into() };
-        let users: Api<DynamicObject> = install::api_of(&client, &types, Some(NAMESPACE)).await?;
+        let users = Kind::CephClient.api(&client, NAMESPACE);
         let secret = eventually(POD_WITHIN, &format!("CephClient {name} is Ready"), || async {
             let status = users.get(name).await?.data["status"].take();
             let secret = status["info"]["secretName"].as_str().map(str::to_owned);

@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::DynamicObject;
-use kube::core::TypeMeta;
 use serde_json::Value;
 
 use super::objects::{self, CLUSTER, FILE_SYSTEM, NAMESPACE, Size};
-use super::{ceph, disks, image, module};
+use super::{Kind, ceph, disks, image, module};
 use crate::cluster::{Cluster, blocking};
 use crate::eventually;
 use crate::install;
@@ -83,9 +81,9 @@ pub(crate) async fn raise(cluster: &Cluster, image: &Image) -> Result<()> {
     })
     .await?;
     said(&quorum);
-    wait_for_phase(&client, "CephCluster", CLUSTER).await?;
+    wait_for_phase(&client, Kind::CephCluster, CLUSTER).await?;
     said("Ceph cluster Ready");
-    wait_for_phase(&client, "CephFilesystem", FILE_SYSTEM).await?;
+    wait_for_phase(&client, Kind::CephFilesystem, FILE_SYSTEM).await?;
     said("file system Ready");
     let health = ceph::wait_until_healthy(cluster).await?;
     said(&health);
@@ -93,10 +91,9 @@ pub(crate) async fn raise(cluster: &Cluster, image: &Image) -> Result<()> {
 }
 
 /// Waits until Rook says that it is done with one of its objects.
-async fn wait_for_phase(client: &kube::Client, kind: &str, name: &str) -> Result<()> {
-    let types = TypeMeta { api_version: "ceph.rook.io/v1".into(), kind: kind.into() };
-    let api: Api<DynamicObject> = install::api_of(client, &types, Some(NAMESPACE)).await?;
-    eventually(PATIENCE, &format!("{kind} {name} is Ready"), || async {
+async fn wait_for_phase(client: &kube::Client, kind: Kind, name: &str) -> Result<()> {
+    let api = kind.api(client, NAMESPACE);
+    eventually(PATIENCE, &format!("{} {name} is Ready", kind.name()), || async {
         let status = api.get(name).await?.data["status"].take();
         if status["phase"] == "Ready" {
             return Ok(Some(()));
