@@ -47,6 +47,8 @@ use state::State;
 
 /// How many objects of a kind are worked on at a time.
 const WORKERS: u16 = 16;
+/// A watch begins anew after so many seconds: one that the API server has forgotten is deaf no longer than this.
+const WATCH: u32 = 15;
 
 /// A running stand-in. Dropping it ends it, as if Rook's pod were gone: what it made stays.
 pub struct StandIn {
@@ -182,11 +184,12 @@ async fn control(kind: Kind, client: Client, state: Arc<State>) {
         changes.changed().await.ok()?;
         Some(((), changes))
     });
-    let mut controller = Controller::new_with(objects, watcher::Config::default(), kind.resource())
+    let watching = watcher::Config::default().timeout(WATCH);
+    let mut controller = Controller::new_with(objects, watching.clone(), kind.resource())
         .with_config(Config::default().concurrency(WORKERS))
         .reconcile_all_on(changes);
     if kind == Kind::CephClient {
-        controller = controller.owns(Api::<Secret>::all(client.clone()), watcher::Config::default());
+        controller = controller.owns(Api::<Secret>::all(client.clone()), watching);
     }
     let context = Arc::new((kind, client, state));
     controller

@@ -151,7 +151,8 @@ async fn delete(mut subject: Subject<'_>, failing: Option<String>) -> Result<Nex
 async fn let_go(mut subject: Subject<'_>) -> Result<Next> {
     let uid = subject.uid();
     subject.remove_finalizer().await?;
-    subject.state.lock().drop_job(&uid);
+    // The cache shows the object for a moment longer.
+    subject.state.lock().end_job(&uid);
     Ok(Next::Change)
 }
 

@@ -64,6 +64,13 @@ impl Inner {
         self.jobs.remove(uid);
     }
 
+    /// The object is gone: nothing is left to do for it.
+    pub(super) fn end_job(&mut self, uid: &str) {
+        if let Some(job) = self.jobs.get_mut(uid) {
+            job.finished = true;
+        }
+    }
+
     /// A new process of Rook looks at everything again.
     pub(super) fn drop_all_jobs(&mut self) {
         self.jobs.clear();

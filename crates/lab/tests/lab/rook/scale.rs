@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use aquifer_lab::Lab;
 use aquifer_lab::rook::Kind;
 use aquifer_lab::rook::NAMESPACE;
@@ -20,10 +20,20 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// Follows all pools until so many are Ready. Looking at a thousand again and again would be the larger part of the work.
 async fn until_ready(pools: Api<DynamicObject>, count: usize) -> Result<()> {
     let mut ready = BTreeSet::new();
-    let mut events = watcher(pools, watcher::Config::default()).boxed();
+    let mut events = watcher(pools.clone(), watcher::Config::default()).boxed();
     while ready.len() != count {
-        let event = tokio::time::timeout(DEADLINE, events.next()).await;
-        match event.with_context(|| format!("{} are Ready, and nothing happens", ready.len()))? {
+        let Ok(event) = tokio::time::timeout(DEADLINE, events.next()).await else {
+            let all = pools.list(&ListParams::default()).await?;
+            let late: Vec<&DynamicObject> =
+                all.iter().filter(|pool| !ready.contains(&pool.name_any())).collect();
+            bail!(
+                "{} are Ready, {} are not, and nothing happens; one is {:?}",
+                ready.len(),
+                late.len(),
+                late.first()
+            );
+        };
+        match event {
             Some(Ok(Event::Apply(pool) | Event::InitApply(pool))) => {
                 if pool.data["status"]["phase"] == "Ready" {
                     ready.insert(pool.name_any());
