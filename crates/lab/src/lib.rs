@@ -23,6 +23,7 @@
 //! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
+//! | [`operator`] | the operator's image, from this checkout |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
@@ -51,6 +52,7 @@ pub mod install;
 mod keeper;
 mod leftovers;
 pub mod nodes;
+pub mod operator;
 mod processes;
 pub mod programs;
 pub mod proxy;
