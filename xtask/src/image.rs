@@ -1,108 +1,98 @@
-//! The operator's image: a static program and nothing else, the same bytes each time. Publishes it nowhere.
+//! `cargo xtask image`: builds the operator's image and says where it is. How it is built is the lab's knowledge; publishes it nowhere.
 
 use std::{
-    env,
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
-use sha2::{Digest, Sha256};
+use aquifer_lab::operator::{self, Built, Profile};
 
 use crate::{host, process};
-
-/// The image's name; no registry answers there. It is the default of the chart and of `aquifer install`.
-const NAME: &str = concat!("localhost/aquifer:", env!("CARGO_PKG_VERSION"));
 
 /// Flags of `cargo xtask image`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Build everything a second time from nothing, and fail unless both are the same bytes (minutes)
+    /// Build everything a second time from nothing in another folder, and fail unless both are the same bytes (minutes)
     #[arg(long)]
     verify: bool,
+    /// The image that tests use: quick to build, large
+    #[arg(long, conflicts_with = "verify")]
+    dev: bool,
 }
 
 /// Builds the image and says where it is.
 pub fn run(args: &Args) -> Result<()> {
     host::ensure_for_images()?;
     let start = Instant::now();
-    let out = process::target_dir().join("image");
-    fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    let program = program()?;
-    let archive = out.join("aquifer.tar");
-    aquifer_lab::recipe::archive_of(&containerfile(), &program, NAME, &archive)?;
-    let digest = digest(&archive)?;
-    println!("image    {NAME}");
-    println!("archive  {}", archive.display());
-    println!("program  {}", size(&program)?);
-    println!("size     {}", size(&archive)?);
-    println!("digest   sha256:{digest} (of the archive)");
+    let built = operator::image(if args.dev { Profile::Dev } else { Profile::Release })?;
+    println!("image    {}", built.image.name);
+    println!("archive  {}", built.image.archive.display());
+    println!("program  {}", size(&built.program)?);
+    println!("size     {}", size(&built.image.archive)?);
+    println!("digest   sha256:{} (of the archive)", built.sha256()?);
     println!("took     {}", process::took(start.elapsed()));
     if args.verify {
-        verify(&out.join("verify"), &digest)?;
+        verify(&built)?;
     }
     Ok(())
 }
 
-/// In the same place, because a few of its folders are in the program: relative to the workspace, so that every checkout gives the
-/// same bytes.
-fn verify(dir: &Path, first: &str) -> Result<()> {
-    println!("building it again from nothing");
-    let built = process::target_dir().join(triple()?).join("release");
-    fs::remove_dir_all(&built).with_context(|| format!("cannot empty {}", built.display()))?;
-    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let archive = dir.join("aquifer.tar");
-    aquifer_lab::recipe::archive_of(&containerfile(), &program()?, NAME, &archive)?;
-    let second = digest(&archive)?;
-    if second != first {
-        bail!("not reproducible: the second build has sha256:{second}; it is {}", archive.display());
-    }
-    fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
-    println!("the second build has the same digest");
+/// Gets the image for tests.
+pub async fn prepare() -> Result<()> {
+    host::ensure_for_images()?;
+    let start = Instant::now();
+    let built = tokio::task::spawn_blocking(|| operator::image(Profile::Dev));
+    let built = built.await.context("the build of the image was interrupted")??;
+    println!(
+        "image of the operator for tests: {} after {}",
+        size(&built.image.archive)?,
+        process::took(start.elapsed())
+    );
     Ok(())
 }
 
-fn containerfile() -> PathBuf {
-    process::root().join("crates/cli/Containerfile")
-}
-
-/// The operator as a static program. Where the sources and the cargo home are is not in it.
-fn program() -> Result<PathBuf> {
-    let triple = triple()?;
-    let root = process::root().canonicalize().context("cannot find the workspace")?;
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
-    let home = home.context("no HOME and no CARGO_HOME")?;
-    let places =
-        [(root.display(), "/aquifer"), (home.display(), "/cargo")].map(|(from, to)| format!("{from}={to}"));
-    let rust = places.clone().map(|place| format!("--remap-path-prefix={place}"));
-    let c = places.map(|place| format!("-ffile-prefix-map={place}"));
-    // With a target that is named, the flags reach the operator but not the build scripts, which cannot be static.
-    let mut cargo =
-        process::cargo(&["build", "--locked", "--release", "--package", "aquifer", "--bin", "aquifer"]);
-    cargo.arg("--target").arg(&triple);
-    cargo.env("RUSTFLAGS", format!("-C target-feature=+crt-static {}", rust.join(" ")));
-    cargo.env("CFLAGS", c.join(" "));
-    eprintln!("building the operator as a static program for {triple}");
-    process::run(&mut cargo)?;
-    Ok(process::target_dir().join(triple).join("release/aquifer"))
-}
-
-fn triple() -> Result<String> {
-    let said = process::output(process::command("rustc").arg("-vV"))?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc does not say what it builds for")?.to_owned())
-}
-
-fn digest(file: &Path) -> Result<String> {
-    let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let mut text = String::new();
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(text, "{byte:02x}");
+/// A copy of the sources in a folder with another name and another depth, so that no place can be in the bytes.
+fn verify(first: &Built) -> Result<()> {
+    let start = Instant::now();
+    let dir = first.image.archive.with_file_name("verify");
+    let copy = dir.join("a/copy/in/another/place");
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot empty {}", dir.display()))?;
     }
-    Ok(text)
+    copy_sources(&process::root(), &copy)?;
+    println!("building it again from nothing in {}", copy.display());
+    let second = operator::image_of(&copy, &copy.join("target"), Profile::Release)?;
+    for (what, one, two) in [
+        ("programs", &first.program, &second.program),
+        ("archives", &first.image.archive, &second.image.archive),
+    ] {
+        if fs::read(one)? != fs::read(two)? {
+            bail!("not reproducible: the {what} differ: {} and {}", one.display(), two.display());
+        }
+    }
+    fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    println!("the second build has the same bytes; it took {}", process::took(start.elapsed()));
+    Ok(())
+}
+
+/// Copies what a build reads, and none of what one wrote.
+fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let (source, copy): (PathBuf, PathBuf) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_name() == "target" || entry.file_name() == ".git" {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            copy_sources(&source, &copy)?;
+        } else {
+            fs::copy(&source, &copy).with_context(|| format!("cannot copy {}", source.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn size(file: &Path) -> Result<String> {

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use crate::{host, lab, process, rights};
+use crate::{host, image, lab, process, rights};
 
 /// Packages whose integration tests drive whole programs.
 const SYSTEM: [&str; 2] = ["aquifer-lab", "aquifer"];
@@ -79,6 +79,7 @@ pub async fn run(args: &Args) -> Result<()> {
         if ring == Ring::System {
             lab::prepare_nodes().await?;
             lab::prepare_rook().await?;
+            image::prepare().await?;
         }
         println!("\n== {}", ring.heading());
         let begin = Instant::now();

@@ -24,6 +24,7 @@
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
 //! | [`rook`] | the real Rook with a real Ceph, a stand-in for it, and its definitions from its Go module |
+//! | [`operator`] | the operator's image, from this checkout |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`usage`] | what the operator needed rights for, kept when the cluster is gone |
 //! | [`wait`] | waiting for a condition with a deadline |
@@ -54,6 +55,7 @@ pub mod install;
 mod keeper;
 mod leftovers;
 pub mod nodes;
+pub mod operator;
 mod processes;
 pub mod programs;
 pub mod proxy;

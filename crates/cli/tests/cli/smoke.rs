@@ -1,0 +1,262 @@
+//! Aquifer as users install it, on nodes that run its pods: the chart, a leader that is killed, an upgrade, an uninstall; then the
+//! same nodes without Helm.
+
+#[path = "smoke/view.rs"]
+mod view;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use aquifer_lab::operator::{self, Profile};
+use aquifer_lab::{Call, Cluster, Lab, eventually};
+use serde_json::{Value, json};
+
+use self::view::{CHART, Story, names, succeeded};
+use super::running::apply;
+
+/// Where the operator runs.
+const HOME: &str = "aquifer-system";
+/// Where the users of this story work.
+const USERS: &str = "smoke";
+/// What a user may wait when the leader dies.
+const TAKEOVER: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
+
+#[tokio::test]
+async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<()> {
+    let began = Instant::now();
+    let image = tokio::task::spawn_blocking(|| operator::image(Profile::Dev)).await??.image;
+    println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
+    let began = Instant::now();
+    let cluster = Lab::test_cluster().nodes(3).start().await?;
+    println!("{:>5.1} s  three nodes are ready", began.elapsed().as_secs_f64());
+    walk(&cluster, &image.archive).await?;
+    cluster.stop().await
+}
+
+/// The whole story, on any cluster that has nodes and no Aquifer.
+async fn walk(cluster: &Cluster, image: &Path) -> Result<()> {
+    let mut story = Story::new(cluster);
+    match story.tell(image).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.context(story.what_the_cluster_says())),
+    }
+}
+
+impl Story<'_> {
+    async fn tell(&mut self, image: &Path) -> Result<()> {
+        self.cluster.import_image(image).await?;
+        self.done("every node has the image");
+        self.installed_by_helm().await?;
+        let leader = self.leader().await?;
+        self.killed(&leader, "its pod deleted with force", "two", |story| {
+            story.kubectl(&["delete", "pod", "-n", HOME, &leader, "--force", "--grace-period=0"]).map(drop)
+        })
+        .await?;
+        self.two_replicas_ready().await?;
+        let leader = self.leader().await?;
+        let how = "its process killed by SIGKILL";
+        let stood_by = self.killed(&leader, how, "three", |story| story.kill_process_of(&leader)).await?;
+        ensure!(stood_by, "the one that stood by has waited longer, and yet another one was first");
+        self.two_replicas_ready().await?;
+        self.upgraded().await?;
+        self.uninstalled_by_helm().await?;
+        self.installed_without_helm().await
+    }
+
+    /// Two replicas in a namespace that takes only pods of the strictest standard, and what one gets from them.
+    async fn installed_by_helm(&mut self) -> Result<()> {
+        for name in [HOME, USERS] {
+            let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+            let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
+            apply(self.cluster, &namespace.to_string())?;
+        }
+        let usual = self.kubectl(&["run", "usual", "-n", HOME, "--image", self.cluster.probe_image()?]);
+        let refused = usual.err().context("the namespace takes any pod")?.to_string();
+        ensure!(refused.contains("violates PodSecurity"), "{refused}");
+        let values = "podDisruptionBudget.enabled=true";
+        let said = self.helm(&["install", "aquifer", CHART, "--wait", "--timeout", "2m", "--set", values])?;
+        ensure!(said.contains("STATUS: deployed"), "{said}");
+        self.done("helm install --wait");
+        let pods = self.pods()?;
+        ensure!(pods.len() == 2, "{pods:?}");
+        for pod in &pods {
+            let status = &pod["status"];
+            let container = &status["containerStatuses"][0];
+            ensure!(container["ready"] == true && container["started"] == true, "{status}");
+            ensure!(container["restartCount"] == 0, "a probe failed: {status}");
+        }
+        let nodes: BTreeSet<_> = pods.iter().map(|pod| pod["spec"]["nodeName"].to_string()).collect();
+        // Only a wish of the chart: a scheduler may have better reasons.
+        self.done(&format!("both replicas are Ready, on {} nodes, and nothing was restarted", nodes.len()));
+
+        let leader = self.leader().await?;
+        self.done(&format!("{leader} leads"));
+        self.share("one")?;
+        self.wait_ready("one").await?;
+        let claim = self.kubectl(&["get", "pvc", "-n", USERS, "-o", "jsonpath={.items[*].status.phase}"])?;
+        ensure!(claim == "Bound", "{claim}");
+        self.done("a SharedVolume is Ready, its volume and claim are Bound");
+
+        let budget = "jsonpath={.status.currentHealthy} of {.status.expectedPods}, {.status.disruptionsAllowed} may go";
+        eventually(PATIENCE, "the PodDisruptionBudget sees both pods", || async {
+            let seen = self.kubectl(&["get", "pdb", "-n", HOME, "aquifer", "-o", budget])?;
+            if seen == "2 of 2, 1 may go" { Ok(Some(())) } else { Err(anyhow!("{seen}")) }
+        })
+        .await?;
+        self.metrics().await?;
+        self.done("/metrics answers through the Service, one replica of two leads");
+        Ok(())
+    }
+
+    /// Asks for /metrics from a pod: by the Service's name, and each replica by its address.
+    async fn metrics(&self) -> Result<()> {
+        let probe = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "probe", "namespace": USERS },
+            "spec": { "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{ "name": "probe", "image": self.cluster.probe_image()?, "args": ["wait"],
+                    "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } } }] } });
+        apply(self.cluster, &probe.to_string())?;
+        self.kubectl(&["wait", "--for=condition=Ready", "-n", USERS, "pod/probe", "--timeout=60s"])?;
+        let get = async |host: &str| {
+            let url = format!("http://{host}:8080/metrics");
+            self.cluster.exec(USERS, "probe", &["/tools", "get", &url]).await
+        };
+        let service = format!("aquifer-metrics.{HOME}.svc.cluster.local");
+        let text =
+            eventually(PATIENCE, "the Service answers", async || get(&service).await.map(Some)).await?;
+        ensure!(text.contains("\naquifer_leader "), "{text}");
+        let mut leaders = 0;
+        for pod in self.pods()? {
+            let address = pod["status"]["podIP"].as_str().context("a pod without an address")?;
+            leaders += get(address).await?.lines().filter(|line| *line == "aquifer_leader 1").count();
+        }
+        ensure!(leaders == 1, "{leaders} replicas say that they lead");
+        self.kubectl(&["delete", "pod", "-n", USERS, "probe"]).map(drop)
+    }
+
+    /// Kills the leader, asks for another volume at once, and waits until another replica has served it. Tells whether that one stood
+    /// by before.
+    async fn killed(
+        &mut self,
+        leader: &str,
+        how: &str,
+        volume: &str,
+        kill: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<bool> {
+        let standby: Vec<String> = names(&self.pods()?).into_iter().filter(|pod| pod != leader).collect();
+        self.at_rest().await?;
+        let before = self.objects()?;
+        let mark = self.cluster.audit().mark()?;
+        let lease = self.holder()?;
+        let killed = Instant::now();
+        kill(self)?;
+        self.share(volume)?;
+        let (holder, held) = eventually(PATIENCE, "somebody else holds the lease", || async {
+            let now = self.holder()?;
+            Ok((!now.is_empty() && now != lease).then(|| (now, killed.elapsed())))
+        })
+        .await?;
+        self.wait_ready(volume).await?;
+        let served = killed.elapsed();
+        let taker = holder.split('_').next().unwrap_or_default().to_owned();
+        let stood_by = standby.contains(&taker);
+        let role = if stood_by { "the standby" } else { "a new replica" };
+        println!(
+            "         {how}: {role} {taker} holds the lease {:.1} s after it, and has served a new volume after {:.1} s",
+            held.as_secs_f64(),
+            served.as_secs_f64()
+        );
+        ensure!(taker != leader, "the killed {leader} leads again as {holder}");
+        ensure!(held < TAKEOVER && served < TAKEOVER, "that is not under {TAKEOVER:?}");
+
+        self.at_rest().await?;
+        let after = self.objects()?;
+        ensure!(before.is_subset(&after), "before {before:#?}, now {after:#?}");
+        let new: Vec<&String> = after.difference(&before).collect();
+        ensure!(new.len() == 3, "a volume is a SharedVolume, a claim and a volume, not {new:?}");
+        let others: Vec<Call> = self.writes_to_volumes(mark)?;
+        let others: Vec<&Call> = others.iter().filter(|call| !call.name.contains(volume)).collect();
+        ensure!(others.is_empty(), "it wrote to what was finished: {others:?}");
+        self.done(&format!("{how}: nothing was made twice, what was there was not written to"));
+        Ok(stood_by)
+    }
+
+    /// The kernel's way: the leader can say no last word, so its lease has to run out.
+    fn kill_process_of(&self, pod: &str) -> Result<()> {
+        let pods = self.pods()?;
+        let pod = pods.iter().find(|one| one["metadata"]["name"] == pod).context("the pod is gone")?;
+        let text = |value: &Value| value.as_str().map(ToOwned::to_owned).context("not there yet");
+        let (node, id) =
+            (text(&pod["spec"]["nodeName"])?, text(&pod["status"]["containerStatuses"][0]["containerID"])?);
+        let number = node.trim_start_matches('n').parse().context("a node with another name")?;
+        let id = id.strip_prefix("containerd://").context("not containerd's")?;
+        let mut ctr = self.cluster.node(number)?.command("ctr")?;
+        succeeded(&ctr.args(["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", id]).output()?)
+            .map(drop)
+    }
+
+    /// Another log level: new pods one after the other, and no volume notices.
+    async fn upgraded(&mut self) -> Result<()> {
+        self.at_rest().await?;
+        let (before, old) = (self.versions()?, names(&self.pods()?));
+        let mark = self.cluster.audit().mark()?;
+        let change = ["--reuse-values", "--set", "log.level=debug"];
+        self.helm(&[&["upgrade", "aquifer", CHART, "--wait", "--timeout", "2m"][..], &change].concat())?;
+        self.done("helm upgrade --wait to another log level");
+        self.two_replicas_ready().await?;
+        let new = names(&self.pods()?);
+        ensure!(new.iter().all(|pod| !old.contains(pod)), "{old:?} are now {new:?}");
+        let leader = self.leader().await?;
+        self.at_rest().await?;
+        let log = self.kubectl(&["logs", "-n", HOME, &leader])?;
+        ensure!(log.contains(r#""level":"DEBUG""#), "no word of the new level: {log}");
+        self.untouched(&before, mark)?;
+        self.done("all pods are new and say more; the volumes were not written to");
+        Ok(())
+    }
+
+    async fn uninstalled_by_helm(&mut self) -> Result<()> {
+        let (before, mark) = (self.versions()?, self.cluster.audit().mark()?);
+        self.helm(&["uninstall", "aquifer", "--wait", "--timeout", "2m"])?;
+        self.no_pods().await?;
+        let kinds = self.kubectl(&["get", "crds", "-o", "name"])?;
+        for crd in aquifer_api::crds() {
+            let name = crd.metadata.name.context("a kind without a name")?;
+            ensure!(kinds.contains(&name), "{name} is gone");
+        }
+        self.untouched(&before, mark)?;
+        self.done("helm uninstall: the pods are gone, our kinds and the users' objects stay");
+        Ok(())
+    }
+
+    /// The binary alone: it takes up what is there, and goes only when nothing needs it.
+    async fn installed_without_helm(&mut self) -> Result<()> {
+        let (before, mark) = (self.versions()?, self.cluster.audit().mark()?);
+        let said = self.aquifer(&["install", "--wait", "--timeout", "120"])?;
+        ensure!(said.contains("2 of 2 replicas are ready"), "{said}");
+        self.done("aquifer install --wait");
+        let leader = self.leader().await?;
+        self.at_rest().await?;
+        self.untouched(&before, mark)?;
+        self.done(&format!("{leader} leads and has taken up the volumes without a write"));
+
+        let refused =
+            self.aquifer(&["uninstall", "--yes"]).err().context("it uninstalled itself")?.to_string();
+        for word in ["these still need the operator", "SharedVolume smoke/one", "SharedVolume smoke/two"] {
+            ensure!(refused.contains(word), "no `{word}` in {refused}");
+        }
+        self.two_replicas_ready().await?;
+        self.done("aquifer uninstall refuses, and names the SharedVolumes");
+        self.aquifer(&["efs", "uninstall", "--yes", "--timeout", "90"])?;
+        let left = self.objects()?;
+        ensure!(left.is_empty(), "{left:?}");
+        self.done("aquifer efs uninstall: no SharedVolume, claim or volume is left");
+        self.aquifer(&["uninstall", "--yes"])?;
+        self.no_pods().await?;
+        self.done("aquifer uninstall: the pods are gone");
+        Ok(())
+    }
+}

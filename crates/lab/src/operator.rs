@@ -1,0 +1,159 @@
+//! The operator's image, made from this checkout: one static program and nothing else. Publishes it nowhere.
+//!
+//! The same sources give the same bytes, wherever the checkout, the cargo home and the compiler are: their places are
+//! not in the program.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+use crate::control_plane::hex;
+use crate::home::{self, open_lock};
+use crate::recipe::{self, Image};
+
+/// The image's name; no registry answers there. It is the default of the chart and of `aquifer install`.
+pub const NAME: &str = concat!("localhost/aquifer:", env!("CARGO_PKG_VERSION"));
+
+/// How the program is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// As it is shipped; minutes.
+    Release,
+    /// Like the binary that tests start: larger and slower, but compiled soon after a change.
+    Dev,
+}
+
+impl Profile {
+    /// As cargo names its folder.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Dev => "debug",
+        }
+    }
+}
+
+/// An image and the program in it.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// What nodes get.
+    pub image: Image,
+    /// The one file in it.
+    pub program: PathBuf,
+}
+
+impl Built {
+    /// Of the image's archive, in hexadecimal digits.
+    pub fn sha256(&self) -> Result<String> {
+        let archive = &self.image.archive;
+        let bytes =
+            std::fs::read(archive).with_context(|| format!("failed to read {}", archive.display()))?;
+        Ok(hex(&Sha256::digest(bytes)))
+    }
+}
+
+/// Builds the image of this checkout, below `target/image`. When nothing has changed that takes a second; what cargo says is shown
+/// on standard error. Blocks.
+pub fn image(profile: Profile) -> Result<Built> {
+    let target = home::root().parent().map(Path::to_path_buf).context("there is no target folder")?;
+    let workspace = target.parent().context("there is no workspace")?;
+    image_of(workspace, &target, profile)
+}
+
+/// Builds the image of another copy of the workspace, with a target folder of its own. Blocks.
+pub fn image_of(workspace: &Path, target: &Path, profile: Profile) -> Result<Built> {
+    let dir = match profile {
+        Profile::Release => target.join("image"),
+        Profile::Dev => target.join("image/dev"),
+    };
+    std::fs::create_dir_all(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+    // Cargo takes turns by itself, the rest does not.
+    let lock = open_lock(&dir.join("lock"))?;
+    flock(&lock, FlockOperation::LockExclusive).context("failed to wait for another build of the image")?;
+    let workspace = workspace.canonicalize().with_context(|| format!("no {}", workspace.display()))?;
+    let target = target.canonicalize().with_context(|| format!("no {}", target.display()))?;
+    let program = program(&workspace, &target, profile)?;
+    let containerfile = workspace.join("crates/cli/Containerfile");
+    let archive = dir.join("aquifer.tar");
+    let (noted, made_of) = (dir.join("made-of"), made_of(&program, &containerfile)?);
+    let current = archive.is_file() && std::fs::read_to_string(&noted).is_ok_and(|note| note == made_of);
+    if !current {
+        // The note goes first: one that is there always fits the archive.
+        if noted.exists() {
+            std::fs::remove_file(&noted)?;
+        }
+        recipe::archive_of(&containerfile, &program, NAME, &archive)?;
+        std::fs::write(&noted, made_of).with_context(|| format!("failed to write {}", noted.display()))?;
+    }
+    Ok(Built { image: Image { name: NAME.to_owned(), archive }, program })
+}
+
+/// The operator as a static program.
+fn program(workspace: &Path, target: &Path, profile: Profile) -> Result<PathBuf> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let says = |args: &[&str]| -> Result<String> {
+        let output = Command::new(&rustc).args(args).current_dir(workspace).output();
+        let output = output.context("the operator is built with Rust, but there is no rustc on the PATH")?;
+        ensure!(output.status.success(), "rustc fails: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let version = says(&["-vV"])?;
+    let triple = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let triple = triple.context("rustc does not say what it builds for")?;
+
+    // The signal ends cargo with this thread, which waits for it right here.
+    let mut cargo = Command::new("setpriv");
+    cargo.args(["--pdeathsig", "TERM"]).arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--locked", "--package", "aquifer", "--bin", "aquifer"]);
+    // With a target that is named, the flags reach the operator but not the build scripts, which cannot be static.
+    cargo.args(["--target", triple, "--target-dir"]).arg(target);
+    // What a cargo that started us said about our package must not reach the next one: build scripts that look at it would run again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST", "CARGO_BIN"].iter().any(|prefix| text.starts_with(prefix)) {
+            cargo.env_remove(&name);
+        }
+    }
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
+    // Only then: these flags reach C in build scripts too, which everyday builds share with the other profile and would make anew.
+    if profile == Profile::Release {
+        cargo.arg("--release");
+        let sysroot = PathBuf::from(says(&["--print", "sysroot"])?);
+        let places = [
+            (cargo_home()?, "/cargo"),
+            (sysroot, "/rust"),
+            (workspace.into(), "/aquifer"),
+            (target.into(), "/target"),
+        ];
+        // Of several that match, the last one counts: the target folder is mostly within the workspace.
+        let places = places.map(|(from, to)| format!("{}={to}", from.display()));
+        flags.extend(places.iter().map(|place| format!("--remap-path-prefix={place}")));
+        cargo.env("CFLAGS", places.map(|place| format!("-ffile-prefix-map={place}")).join(" "));
+    }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    let status = cargo.current_dir(workspace).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = status.context("failed to run setpriv (Debian: util-linux)")?;
+    ensure!(
+        status.success(),
+        "the operator did not build as a static program for {triple} ({status}); see above"
+    );
+    Ok(target.join(triple).join(profile.folder()).join("aquifer"))
+}
+
+fn cargo_home() -> Result<PathBuf> {
+    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let usual = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
+    named.or_else(usual).context("no HOME and no CARGO_HOME")
+}
+
+/// Changes whenever cargo writes the program. Its content says as much, but takes seconds to read in a program without optimisation.
+fn made_of(program: &Path, containerfile: &Path) -> Result<String> {
+    let written = std::fs::metadata(program).and_then(|meta| Ok((meta.len(), meta.modified()?)));
+    let written = written.with_context(|| format!("failed to look at {}", program.display()))?;
+    let recipe = std::fs::read_to_string(containerfile)
+        .with_context(|| format!("failed to read {}", containerfile.display()))?;
+    Ok(format!("{written:?}\n{recipe}"))
+}
