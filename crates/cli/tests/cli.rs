@@ -7,7 +7,5 @@ mod install;
 mod process;
 #[path = "cli/running.rs"]
 mod running;
-#[path = "cli/smoke.rs"]
-mod smoke;
 #[path = "cli/words.rs"]
 mod words;

@@ -11,6 +11,8 @@ mod proxy;
 mod recipe;
 #[path = "lab/rook.rs"]
 mod rook;
+#[path = "lab/smoke.rs"]
+mod smoke;
 #[path = "lab/storage.rs"]
 mod storage;
 #[path = "lab/supervision.rs"]

@@ -18,7 +18,7 @@ use super::running::{apply, kubectl};
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The real Helm. It builds itself once, which one test waits for and the others with it.
-pub fn helm() -> Command {
+fn helm() -> Command {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(PROGRAM.get_or_init(|| aquifer_lab::recipe::program("helm").unwrap()));
     for name in ["KUBECONFIG", "HELM_NAMESPACE", "HELM_KUBECONTEXT"] {
@@ -28,7 +28,7 @@ pub fn helm() -> Command {
 }
 
 /// The chart of this checkout.
-pub fn chart() -> PathBuf {
+fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/aquifer")
 }
 

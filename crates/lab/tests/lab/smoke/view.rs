@@ -2,31 +2,31 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::process::Output;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use aquifer_lab::install::USER;
-use aquifer_lab::{Call, Cluster, Mark, eventually};
+use aquifer_lab::install::{USER, apply};
+use aquifer_lab::{Call, Cluster, Mark, eventually, recipe};
 use serde_json::{Value, json};
 
-use super::super::install::{chart, helm};
-use super::super::process::{aquifer, stderr, stdout};
-use super::super::running::{apply, kubectl};
 use super::{HOME, PATIENCE, USERS};
 
 const PODS: &str = "app.kubernetes.io/name=aquifer,app.kubernetes.io/component=operator";
-/// Stands for the folder of the chart among the arguments of helm.
-pub const CHART: &str = "CHART";
+/// The folder of the chart.
+pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/aquifer");
 
 pub struct Story<'a> {
     pub cluster: &'a Cluster,
+    /// The operator's own program, for those without Helm.
+    aquifer: PathBuf,
     since: Instant,
 }
 
 impl<'a> Story<'a> {
-    pub fn new(cluster: &'a Cluster) -> Self {
-        Self { cluster, since: Instant::now() }
+    pub fn new(cluster: &'a Cluster, aquifer: &Path) -> Self {
+        Self { cluster, aquifer: aquifer.to_path_buf(), since: Instant::now() }
     }
 
     /// Says how long a step took.
@@ -36,37 +36,31 @@ impl<'a> Story<'a> {
     }
 
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        kubectl(self.cluster, arguments)
+        succeeded(&self.cluster.kubectl().args(arguments).output()?)
     }
 
     pub fn helm(&self, arguments: &[&str]) -> Result<String> {
-        let (home, chart) = (self.cluster.dir().join("helm"), chart());
-        let mut command = helm();
-        for argument in arguments {
-            if *argument == CHART {
-                command.arg(&chart)
-            } else {
-                command.arg(argument)
-            };
-        }
+        let home = self.cluster.dir().join("helm");
+        let mut command = Command::new(recipe::program("helm")?);
+        command.args(arguments);
         command.args(["--namespace", HOME, "--kubeconfig"]).arg(self.cluster.kubeconfig());
         command.envs(["CACHE", "CONFIG", "DATA"].map(|what| (format!("HELM_{what}_HOME"), home.join(what))));
         succeeded(&command.output()?)
     }
 
     pub fn aquifer(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = aquifer();
+        let mut command = Command::new(&self.aquifer);
         succeeded(&command.args(arguments).arg("--kubeconfig").arg(self.cluster.kubeconfig()).output()?)
     }
 
-    pub fn share(&self, name: &str) -> Result<()> {
+    pub async fn share(&self, name: &str) -> Result<()> {
         // Each has its own: two of the same would be told so.
         let point = name.bytes().fold(String::new(), |all, byte| format!("{all}{byte:02x}"));
         let point = format!("fsap-{point:0>17}");
         let volume = json!({ "apiVersion": "aws-efs.managed.openshift.io/v1alpha1", "kind": "SharedVolume",
             "metadata": { "name": name, "namespace": USERS },
             "spec": { "fileSystemID": "fs-0123456789abcdef0", "accessPointID": point } });
-        apply(self.cluster, &volume.to_string()).map(drop)
+        apply(&self.cluster.client()?, volume).await.map(drop)
     }
 
     pub async fn wait_ready(&self, name: &str) -> Result<()> {
@@ -192,6 +186,7 @@ pub fn names(pods: &[Value]) -> Vec<String> {
 }
 
 pub fn succeeded(done: &Output) -> Result<String> {
-    ensure!(done.status.success(), "{}{}", stdout(done), stderr(done));
-    Ok(stdout(done))
+    let said = String::from_utf8_lossy(&done.stdout);
+    ensure!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    Ok(said.into_owned())
 }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aquifer_lab::operator::{self, Profile};
-use aquifer_lab::{Call, Cluster, Lab, eventually};
+use aquifer_lab::{Call, eventually};
 use serde_json::{Value, json};
 
 use self::view::{CHART, Story, names, succeeded};
-use super::running::apply;
+use aquifer_lab::install::apply;
 
 /// Where the operator runs.
 const HOME: &str = "aquifer-system";
@@ -27,19 +27,11 @@ const PATIENCE: Duration = Duration::from_mins(2);
 #[tokio::test]
 async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<()> {
     let began = Instant::now();
-    let image = tokio::task::spawn_blocking(|| operator::image(Profile::Dev)).await??.image;
+    let built = tokio::task::spawn_blocking(|| operator::image(Profile::Dev)).await??;
     println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
-    let began = Instant::now();
-    let cluster = Lab::test_cluster().nodes(3).start().await?;
-    println!("{:>5.1} s  three nodes are ready", began.elapsed().as_secs_f64());
-    walk(&cluster, &image.archive).await?;
-    cluster.stop().await
-}
-
-/// The whole story, on any cluster that has nodes and no Aquifer.
-async fn walk(cluster: &Cluster, image: &Path) -> Result<()> {
-    let mut story = Story::new(cluster);
-    match story.tell(image).await {
+    let cluster = crate::storage::shared().await?;
+    let mut story = Story::new(cluster, &built.program);
+    match story.tell(&built.image.archive).await {
         Ok(()) => Ok(()),
         Err(error) => Err(error.context(story.what_the_cluster_says())),
     }
@@ -71,7 +63,7 @@ impl Story<'_> {
         for name in [HOME, USERS] {
             let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
-            apply(self.cluster, &namespace.to_string())?;
+            apply(&self.cluster.client()?, namespace).await?;
         }
         let usual = self.kubectl(&["run", "usual", "-n", HOME, "--image", self.cluster.probe_image()?]);
         let refused = usual.err().context("the namespace takes any pod")?.to_string();
@@ -94,7 +86,7 @@ impl Story<'_> {
 
         let leader = self.leader().await?;
         self.done(&format!("{leader} leads"));
-        self.share("one")?;
+        self.share("one").await?;
         self.wait_ready("one").await?;
         let claim = self.kubectl(&["get", "pvc", "-n", USERS, "-o", "jsonpath={.items[*].status.phase}"])?;
         ensure!(claim == "Bound", "{claim}");
@@ -118,7 +110,7 @@ impl Story<'_> {
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{ "name": "probe", "image": self.cluster.probe_image()?, "args": ["wait"],
                     "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } } }] } });
-        apply(self.cluster, &probe.to_string())?;
+        apply(&self.cluster.client()?, probe).await?;
         self.kubectl(&["wait", "--for=condition=Ready", "-n", USERS, "pod/probe", "--timeout=60s"])?;
         let get = async |host: &str| {
             let url = format!("http://{host}:8080/metrics");
@@ -153,7 +145,7 @@ impl Story<'_> {
         let lease = self.holder()?;
         let killed = Instant::now();
         kill(self)?;
-        self.share(volume)?;
+        self.share(volume).await?;
         let (holder, held) = eventually(PATIENCE, "somebody else holds the lease", || async {
             let now = self.holder()?;
             Ok((!now.is_empty() && now != lease).then(|| (now, killed.elapsed())))
