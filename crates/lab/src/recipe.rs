@@ -37,7 +37,10 @@ pub fn program(recipe: &str) -> Result<PathBuf> {
         let mut go = Command::new("go");
         // A module without code of its own names somebody else's program as its tool.
         let package = if source.join("main.go").is_file() { "." } else { "tool" };
-        go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(dir.join(recipe)).arg(package);
+        // Some programs want to be told their version by the linker.
+        let told = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
+        let flags = format!("-s -w {}", told.trim());
+        go.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(dir.join(recipe)).arg(package);
         go.envs([
             ("GOTOOLCHAIN", "local"),
             ("CGO_ENABLED", "0"),
