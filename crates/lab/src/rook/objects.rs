@@ -102,6 +102,8 @@ osd_pool_default_pg_num = 8
 osd_pool_default_pg_autoscale_mode = off
 # Some room for each OSD, but the machine has to be enough for all.
 osd_memory_target = 939524096
+# Debian's default is a path without its first slash, which holds only for daemons that work in the root directory.
+osd_class_dir = /usr/lib/x86_64-linux-gnu/rados-classes
 ";
 
 /// A volume for each disk, on the node that owns it.
