@@ -13,7 +13,6 @@ use crate::cluster::Cluster;
 use crate::eventually;
 use crate::install;
 
-const HEALTHY_WITHIN: Duration = Duration::from_mins(3);
 /// The name of Ceph's administrator.
 const ADMIN: &str = "admin";
 const POD_WITHIN: Duration = Duration::from_mins(1);
@@ -145,21 +144,17 @@ pub(crate) async fn leave_out_what_fails(cluster: &Cluster) -> Result<()> {
     cluster.ceph(&["mgr", "module", "disable", "restful"]).await.map(drop)
 }
 
-/// Waits until Ceph is healthy, or warns of nothing but what a lab cannot help; and says which.
-pub(crate) async fn wait_until_healthy(cluster: &Cluster) -> Result<String> {
+/// What Ceph says when it is healthy, or warns of nothing but what a lab cannot help; else an error.
+pub(crate) async fn healthy(cluster: &Cluster) -> Result<String> {
     /// The lab's mons share the machine's disk, and its clocks.
     const NO_MATTER: [&str; 3] = ["MON_DISK_LOW", "MON_DISK_CRIT", "MON_CLOCK_SKEW"];
-    eventually(HEALTHY_WITHIN, "Ceph is healthy", || async {
-        let health: Value =
-            serde_json::from_str(&cluster.ceph(&["health", "detail", "--format=json"]).await?)?;
-        let mut says = health["status"].as_str().unwrap_or_default().to_owned();
-        for name in health["checks"].as_object().into_iter().flat_map(serde_json::Map::keys) {
-            if !NO_MATTER.contains(&name.as_str()) {
-                bail!("it says {health}");
-            }
-            says = format!("{says}, {name}");
+    let health: Value = serde_json::from_str(&cluster.ceph(&["health", "detail", "--format=json"]).await?)?;
+    let mut says = health["status"].as_str().unwrap_or_default().to_owned();
+    for name in health["checks"].as_object().into_iter().flat_map(serde_json::Map::keys) {
+        if !NO_MATTER.contains(&name.as_str()) {
+            bail!("Ceph says {health}");
         }
-        Ok(Some(says))
-    })
-    .await
+        says = format!("{says}, {name}");
+    }
+    Ok(says)
 }

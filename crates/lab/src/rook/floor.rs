@@ -85,9 +85,21 @@ pub(crate) async fn raise(cluster: &Cluster, image: &Image) -> Result<()> {
     said("Ceph cluster Ready");
     wait_for_phase(&client, Kind::CephFilesystem, FILE_SYSTEM).await?;
     said("file system Ready");
-    let health = ceph::wait_until_healthy(cluster).await?;
+    let health = at_rest(cluster, &client).await?;
     said(&health);
     Ok(())
+}
+
+/// Rook goes over a new cluster twice, and restarts OSDs the second time; only then it knows what the disks are. Waits until that is over.
+async fn at_rest(cluster: &Cluster, client: &kube::Client) -> Result<String> {
+    let clusters = Kind::CephCluster.api(client, NAMESPACE);
+    eventually(PATIENCE, "Rook is done and Ceph is healthy", || async {
+        let status = clusters.get(CLUSTER).await?.data["status"].take();
+        let known = status["storage"]["deviceClasses"].as_array().is_some_and(|all| !all.is_empty());
+        ensure!(status["phase"] == "Ready" && known, "its status is {status}");
+        ceph::healthy(cluster).await.map(Some)
+    })
+    .await
 }
 
 /// Waits until Rook says that it is done with one of its objects.

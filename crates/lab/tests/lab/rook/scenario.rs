@@ -41,11 +41,15 @@ struct Run<'a> {
 
 impl Run<'_> {
     async fn the_cluster(&mut self) -> Result<()> {
-        let clusters =
-            Kind::CephCluster.api(self.client, self.namespace).list(&ListParams::default()).await?;
-        let cluster = clusters.items.first().context("there is no CephCluster")?;
+        let clusters = Kind::CephCluster.api(self.client, self.namespace);
+        // Rook looks at it again and again, and it is Progressing each time.
+        let cluster = eventually(PATIENCE, "the CephCluster is Ready", || async {
+            let cluster = clusters.list(&ListParams::default()).await?.items.pop();
+            Ok(cluster.filter(|cluster| cluster.data["status"]["phase"] == "Ready"))
+        })
+        .await?;
         let (open, none) = (["cluster.status.ceph.details", "cluster.status.ceph.versions.*"], json!(null));
-        self.object("cluster", &serde_json::to_value(cluster)?, &open);
+        self.object("cluster", &serde_json::to_value(&cluster)?, &open);
         ensure!(self.seen.get("cluster.status.phase") != Some(&none), "the CephCluster has no phase");
 
         let endpoints: ConfigMap = Api::namespaced(self.client.clone(), self.namespace)
