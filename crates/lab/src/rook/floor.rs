@@ -96,7 +96,10 @@ async fn at_rest(cluster: &Cluster, client: &kube::Client) -> Result<String> {
     eventually(PATIENCE, "Rook is done and Ceph is healthy", || async {
         let status = clusters.get(CLUSTER).await?.data["status"].take();
         let known = status["storage"]["deviceClasses"].as_array().is_some_and(|all| !all.is_empty());
-        ensure!(status["phase"] == "Ready" && known, "its status is {status}");
+        // Its health check says Ready in the midst of work; the work is then a condition of its own.
+        let busy =
+            status["conditions"].as_array().into_iter().flatten().any(|is| is["type"] == "Progressing");
+        ensure!(status["phase"] == "Ready" && known && !busy, "its status is {status}");
         ceph::healthy(cluster).await.map(Some)
     })
     .await

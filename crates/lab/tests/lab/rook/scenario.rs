@@ -42,10 +42,15 @@ struct Run<'a> {
 impl Run<'_> {
     async fn the_cluster(&mut self) -> Result<()> {
         let clusters = Kind::CephCluster.api(self.client, self.namespace);
-        // Rook looks at it again and again, and it is Progressing each time.
-        let cluster = eventually(PATIENCE, "the CephCluster is Ready", || async {
+        // Rook looks at it again and again. It is Progressing each time, and a health check may say Ready meanwhile.
+        let cluster = eventually(PATIENCE, "the CephCluster is Ready and at rest", || async {
             let cluster = clusters.list(&ListParams::default()).await?.items.pop();
-            Ok(cluster.filter(|cluster| cluster.data["status"]["phase"] == "Ready"))
+            let at_rest = |cluster: &DynamicObject| {
+                let (status, conditions) = (&cluster.data["status"], &cluster.data["status"]["conditions"]);
+                let busy = |is: &Value| is["type"] == "Progressing";
+                status["phase"] == "Ready" && !conditions.as_array().into_iter().flatten().any(busy)
+            };
+            Ok(cluster.filter(at_rest))
         })
         .await?;
         let (open, none) = (["cluster.status.ceph.details", "cluster.status.ceph.versions.*"], json!(null));
