@@ -141,7 +141,7 @@ async fn mons(client: &kube::Client) -> Result<String> {
 
 /// One module of the manager, which nothing here needs, fails in Debian's build.
 pub(crate) async fn leave_out_what_fails(cluster: &Cluster) -> Result<()> {
-    cluster.ceph(&["mgr", "module", "disable", "restful"]).await.map(drop)
+    cluster.ceph(&["--connect-timeout=5", "mgr", "module", "disable", "restful"]).await.map(drop)
 }
 
 /// What Ceph says when it is healthy, or warns of nothing but what a lab cannot help; else an error.
