@@ -140,8 +140,9 @@ fn check_rights() -> Result<Tally> {
 
 /// How `cargo test` is told how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
-/// Cluster tests mostly wait, so more of them than cores run at once.
+/// Cluster tests mostly wait, so more of them than cores run at once. So do system tests, but what they start weighs more.
 const CLUSTER_TESTS_AT_ONCE: &str = "6";
+const SYSTEM_TESTS_AT_ONCE: &str = "3";
 
 /// Builds and runs one ring's tests.
 fn run_ring(ring: Ring, selection: &[String], filter: Option<&str>, full: bool) -> Result<Tally> {
@@ -153,8 +154,13 @@ fn run_ring(ring: Ring, selection: &[String], filter: Option<&str>, full: bool) 
     let mut tests = process::cargo(&["test", "--no-fail-fast"]);
     // What passing tests print too: walks tell how many points they visited.
     tests.args(selection).args(["--", "--show-output"]).args(filter);
-    if ring == Ring::Cluster && env::var_os(THREADS).is_none() {
-        tests.env(THREADS, CLUSTER_TESTS_AT_ONCE);
+    let at_once = match ring {
+        Ring::Cluster => Some(CLUSTER_TESTS_AT_ONCE),
+        Ring::System => Some(SYSTEM_TESTS_AT_ONCE),
+        _ => None,
+    };
+    if let Some(at_once) = at_once.filter(|_| env::var_os(THREADS).is_none()) {
+        tests.env(THREADS, at_once);
     }
     if full {
         tests.env("AQUIFER_FULL", "1");

@@ -116,11 +116,13 @@ async fn launch(
     if let Some(nodes) = &nodes {
         crate::nodes::launch(nodes, &control_plane, &keeper, name).await?;
     } else {
+        let began = Instant::now();
         for program in &control_plane.programs {
             keeper.run(program)?;
         }
         let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name.as_str()).collect();
         control_plane.wait_until_ready(&keeper, &names).await?;
+        eprintln!("cluster {name}: control plane ready after {:.1} s", began.elapsed().as_secs_f64());
     }
     Ok((control_plane, nodes, keeper))
 }

@@ -149,8 +149,8 @@ pub(crate) fn ceph(image: &str, size: Size) -> Value {
         "logCollector": {"enabled": false},
         "disruptionManagement": {"managePodBudgets": true},
         "healthCheck": {
-            // Status is what tests wait for, and a minute is the default.
-            "daemonHealth": {"status": {"interval": "5s"}},
+            // Status is what tests wait for, and a minute is the default. Each look runs several commands of Ceph, a second of a core each.
+            "daemonHealth": {"status": {"interval": "15s"}},
             // On a busy machine they would end daemons that are well.
             "livenessProbe": {"mon": patient, "mgr": patient, "osd": patient},
         },
@@ -185,7 +185,7 @@ pub(crate) fn file_system(size: Size) -> Value {
     "spec": {
         "metadataPool": pool,
         "dataPools": [{"name": "data0", "failureDomain": size.failure_domain, "replicated": {"size": size.osds}}],
-        "metadataServer": {"activeCount": 1, "activeStandby": true},
+        "metadataServer": {"activeCount": 1, "activeStandby": true, "livenessProbe": {"disabled": true}},
     }})
 }
 
