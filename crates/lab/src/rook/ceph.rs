@@ -15,7 +15,7 @@ use crate::install;
 
 /// The name of Ceph's administrator.
 const ADMIN: &str = "admin";
-const POD_WITHIN: Duration = Duration::from_mins(1);
+const POD_WITHIN: Duration = Duration::from_mins(3);
 
 /// A user of Ceph in a pod of its own.
 #[derive(Debug)]

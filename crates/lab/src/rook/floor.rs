@@ -26,8 +26,18 @@ pub(crate) fn prepare() -> Result<Image> {
     image::find()
 }
 
-/// Raises it all and says how long each step took.
+/// Raises it all, or says what Rook said last.
 pub(crate) async fn raise(cluster: &Cluster, image: &Image) -> Result<()> {
+    let Err(error) = raise_all(cluster, image).await else { return Ok(()) };
+    let operator = format!("deployment/{}", objects::OPERATOR);
+    let log = cluster.kubectl_says(&["logs", "--namespace", NAMESPACE, &operator, "--tail=20"]).await;
+    let pods = cluster.kubectl_says(&["get", "pods", "--namespace", NAMESPACE, "--output=wide"]).await;
+    let [log, pods] = [log, pods].map(|said| said.unwrap_or_else(|error| format!("{error:#}")));
+    Err(error.context(format!("the pods of Rook are\n{pods}\nand its operator said last\n{log}\n")))
+}
+
+/// Says how long each step took.
+async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     let began = Instant::now();
     let name = cluster.name();
     let said = |what: &str| eprintln!("cluster {name}: {what} after {:.1} s", began.elapsed().as_secs_f64());

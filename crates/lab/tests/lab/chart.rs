@@ -1,7 +1,7 @@
 //! Aquifer as users install it, on nodes that run its pods: the chart, a leader that is killed, an upgrade, an uninstall; then the
 //! same nodes without Helm.
 
-#[path = "smoke/view.rs"]
+#[path = "chart/view.rs"]
 mod view;
 
 use std::collections::BTreeSet;
