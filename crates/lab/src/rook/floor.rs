@@ -63,7 +63,7 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     let dir = cluster.dir().to_path_buf();
     let disks = blocking(move || disks::make(&dir, &names, size.osds)).await?;
     let mut all = objects::disks(&disks);
-    all.extend(objects::operator(&image.name));
+    all.extend(objects::operator(&image.name, size));
     all.push(objects::ceph(&image.name, size));
     all.push(objects::file_system(size));
     for object in all {

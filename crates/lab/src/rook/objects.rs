@@ -37,7 +37,7 @@ impl Size {
 }
 
 /// The operator with its settings. Its namespace, accounts and rights come with Rook's release.
-pub(crate) fn operator(image: &str) -> Vec<Value> {
+pub(crate) fn operator(image: &str, size: Size) -> Vec<Value> {
     let labels = json!({"app": OPERATOR});
     let field =
         |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
@@ -57,7 +57,7 @@ pub(crate) fn operator(image: &str) -> Vec<Value> {
         // Read by every daemon of Ceph when it starts.
         json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "rook-config-override", "namespace": NAMESPACE},
-        "data": {"config": CEPH_CONFIG}}),
+        "data": {"config": ceph_config(size)}}),
         json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": OPERATOR, "namespace": NAMESPACE, "labels": labels},
         "spec": {
@@ -90,6 +90,13 @@ pub(crate) fn operator(image: &str) -> Vec<Value> {
             }},
         }}),
     ]
+}
+
+/// What differs from Ceph's defaults.
+fn ceph_config(size: Size) -> String {
+    // Without enough hosts for all replicas, Ceph's own pools are spread over OSDs too.
+    let leaf = if size.failure_domain == "osd" { "osd_crush_chooseleaf_type = 0\n" } else { "" };
+    format!("{CEPH_CONFIG}{leaf}")
 }
 
 const CEPH_CONFIG: &str = "\
