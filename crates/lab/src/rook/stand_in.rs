@@ -50,6 +50,9 @@ const WORKERS: u16 = 16;
 /// A watch begins anew after so many seconds: one that the API server has forgotten is deaf no longer than this.
 const WATCH: u32 = 15;
 
+/// So often it looks at everything, whatever its watches have told it.
+const RESYNC: Duration = Duration::from_secs(10);
+
 /// A running stand-in. Dropping it ends it, as if Rook's pod were gone: what it made stays.
 pub struct StandIn {
     client: Client,
@@ -181,10 +184,14 @@ impl StandIn {
 async fn control(kind: Kind, client: Client, state: Arc<State>) {
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
     let changes = stream::unfold(state.changes(), |mut changes| async {
-        changes.changed().await.ok()?;
-        Some(((), changes))
+        match tokio::time::timeout(RESYNC, changes.changed()).await {
+            Ok(Err(_)) => None,
+            Ok(Ok(())) | Err(_) => Some(((), changes)),
+        }
     });
-    let watching = watcher::Config::default().timeout(WATCH);
+    // In one page: when the list is read again, kube's Controller forgets objects of all pages but the last, because it looks for
+    // them in a store that gets them only with the end of the list.
+    let watching = watcher::Config { page_size: None, ..watcher::Config::default().timeout(WATCH) };
     let mut controller = Controller::new_with(objects, watching.clone(), kind.resource())
         .with_config(Config::default().concurrency(WORKERS))
         .reconcile_all_on(changes);
