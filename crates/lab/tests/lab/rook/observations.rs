@@ -47,7 +47,7 @@ const VOLATILE: [(&str, Class, &str); 15] = [
     ("cluster.status.ceph.details.*.*", Class::Sometimes, "the warnings"),
     ("cluster.status.ceph.lastChanged", Class::Sometimes, "only after the health has changed"),
     ("cluster.status.ceph.previousHealth", Class::Sometimes, "only after the health has changed"),
-    ("cluster.status.storage.deviceClasses.*.name", Class::Kind, "what the disks are"),
+    ("cluster.status.storage.deviceClasses.*.name", Class::Sometimes, "only after a second pass of Rook"),
 ];
 
 impl Observations {
