@@ -100,7 +100,7 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Rook mostly goes over a new cluster twice, and restarts OSDs the second time. Waits until Ceph is healthy while Rook is at no work.
+/// Waits until Ceph is healthy and Rook calls its cluster Ready. Rook mostly goes over a new cluster twice, so it may begin once more after that.
 async fn at_rest(cluster: &Cluster, client: &kube::Client) -> Result<String> {
     let clusters = Kind::CephCluster.api(client, NAMESPACE);
     eventually(PATIENCE, "Rook is done and Ceph is healthy", || async {
