@@ -10,6 +10,7 @@ pub(crate) mod floor;
 mod image;
 pub mod module;
 mod objects;
+mod rest;
 pub mod stand_in;
 
 pub use ceph::{CephClient, admin_command};

@@ -155,6 +155,8 @@ fn kubelet_config(dir: &Path, spot: &Spot) -> serde_json::Value {
         // Renewed every 3 s, so that the loss of a node is seen within the 16 s that the controller manager allows.
         "nodeLeaseDurationSeconds": 12,
         "nodeStatusUpdateFrequency": "5s",
+        // What has not changed is not written, as with kubelet's defaults; else each node would be an event for everybody every 5 s.
+        "nodeStatusReportFrequency": "5m",
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "serializeImagePulls": false,
         "registerWithTaints": [],

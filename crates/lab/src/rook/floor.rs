@@ -8,7 +8,7 @@ use kube::Api;
 use serde_json::Value;
 
 use super::objects::{self, CLUSTER, FILE_SYSTEM, NAMESPACE, Size};
-use super::{Kind, ceph, disks, image, module};
+use super::{Kind, ceph, disks, image, module, rest};
 use crate::cluster::{Cluster, blocking};
 use crate::eventually;
 use crate::install;
@@ -100,13 +100,15 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Ceph is healthy and Rook calls its cluster Ready. Rook mostly goes over a new cluster twice, so it may begin once more after that.
+/// Waits until Ceph is healthy while Rook has nothing to do. A node that Rook hears of before an OSD on it is up costs one more pass over the
+/// whole cluster; once Ceph is healthy, and so has all its OSDs, that is either begun or will not come.
 async fn at_rest(cluster: &Cluster, client: &kube::Client) -> Result<String> {
-    let clusters = Kind::CephCluster.api(client, NAMESPACE);
-    eventually(PATIENCE, "Rook is done and Ceph is healthy", || async {
-        let status = clusters.get(CLUSTER).await?.data["status"].take();
-        ensure!(status["phase"] == "Ready", "its status is {status}");
-        ceph::healthy(cluster).await.map(Some)
+    eventually(PATIENCE, "Ceph is healthy and Rook at rest", || async {
+        let before = rest::since(client).await?;
+        let health = ceph::healthy(cluster).await?;
+        let after = rest::since(client).await?;
+        ensure!(before == after, "Rook has made one more pass");
+        Ok(Some(health))
     })
     .await
 }

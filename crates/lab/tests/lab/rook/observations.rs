@@ -47,7 +47,11 @@ const VOLATILE: [(&str, Class, &str); 15] = [
     ("cluster.status.ceph.details.*.*", Class::Sometimes, "the warnings"),
     ("cluster.status.ceph.lastChanged", Class::Sometimes, "only after the health has changed"),
     ("cluster.status.ceph.previousHealth", Class::Sometimes, "only after the health has changed"),
-    ("cluster.status.storage.deviceClasses.*.name", Class::Sometimes, "only after a second pass of Rook"),
+    (
+        "cluster.status.storage.deviceClasses.*.name",
+        Class::Sometimes,
+        "only when the OSDs were up at the end of Rook's last pass",
+    ),
 ];
 
 impl Observations {

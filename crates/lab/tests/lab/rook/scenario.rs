@@ -48,7 +48,7 @@ impl Run<'_> {
             Ok(cluster.filter(|cluster| cluster.data["status"]["phase"] == "Ready"))
         })
         .await?;
-        // A health check in the midst of work says Ready and leaves this condition, which may stay for ever.
+        // A start ends when Rook is at rest, but Rook may keep this condition for ever: see rook/rest.rs of the lab.
         if let Some(conditions) = cluster.data["status"]["conditions"].as_array_mut() {
             conditions.retain(|is| is["type"] != "Progressing");
         }
