@@ -14,6 +14,9 @@ const WRITE: [&str; 5] = ["create", "update", "patch", "delete", "deletecollecti
 const KEEP: [&str; 5] = ["get", "list", "watch", "update", "delete"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 
+/// The Lease by which replicas agree who works.
+pub const LEASE: &str = "aquifer";
+
 /// Roles that join the built-in `admin`, `edit` and `view`, so that nobody needs a special permission to use
 /// SharedVolumes. Each is complete by itself and can also be bound alone. None may write the status.
 pub fn user_roles() -> Vec<ClusterRole> {
@@ -68,10 +71,16 @@ pub fn shared_grants() -> Vec<Grant> {
 
 /// What the operator needs in its own namespace only.
 pub fn namespace_grants() -> Vec<Grant> {
-    vec![grant(
-        "Leader election: the Lease that says which replica acts.",
-        rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]),
-    )]
+    vec![
+        grant(
+            "Leader election: to make the Lease that says which replica acts.",
+            rule("coordination.k8s.io", &["leases"], &["create"]),
+        ),
+        grant(
+            "Leader election: the Lease that says which replica acts.",
+            named("coordination.k8s.io", &["leases"], &["get", "patch"], LEASE),
+        ),
+    ]
 }
 
 /// What the family `efs` needs in the whole cluster, with its driver in `namespace`.
@@ -90,10 +99,17 @@ pub fn efs_grants(namespace: &str) -> Vec<Grant> {
             named("apiextensions.k8s.io", &["customresourcedefinitions"], &READ, efs::CRD_NAME),
         ),
         grant(
-            "EFS driver: where it reports. The object is made once; only the administrator changes its spec afterwards.",
-            rule(component::GROUP, &["components"], &["get", "list", "watch", "create"]),
+            "EFS driver: to make the object in which it reports; only the administrator changes its spec afterwards.",
+            rule(component::GROUP, &["components"], &["create"]),
         ),
-        grant("EFS driver: how it stands.", rule(component::GROUP, &["components/status"], &["patch"])),
+        grant(
+            "EFS driver: what is wanted of it. SharedVolumes: whether it is there.",
+            named(component::GROUP, &["components"], &READ, driver::COMPONENT),
+        ),
+        grant(
+            "EFS driver: how it stands.",
+            named(component::GROUP, &["components/status"], &["patch"], driver::COMPONENT),
+        ),
         grant(
             "SharedVolumes: the volume and the claim behind each. Names follow the users' names, so they cannot be listed here.",
             rule(
@@ -244,6 +260,9 @@ mod tests {
     #[test]
     fn objects_of_fixed_names_can_be_made_by_the_operator_and_otherwise_reached_only_by_name() {
         let fixed = [
+            "leases",
+            "components",
+            "components/status",
             "customresourcedefinitions",
             "serviceaccounts",
             "daemonsets",
@@ -253,7 +272,7 @@ mod tests {
             "storageclasses",
             "securitycontextconstraints",
         ];
-        for rule in operator_rules_for("elsewhere") {
+        for rule in operator_rules_for("elsewhere").into_iter().chain(operator_namespace_rules()) {
             let about = |kinds: &[&str]| rule.resources.iter().flatten().any(|r| kinds.contains(&r.as_str()));
             let only = |verbs: &[&str]| rule.verbs.iter().all(|verb| verbs.contains(&verb.as_str()));
             let by_name = rule.resource_names.is_some();

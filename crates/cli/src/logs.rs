@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -14,9 +15,14 @@ pub enum Format {
 
 /// Starts logging to standard error.
 pub fn start(format: Format, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        anyhow::anyhow!("--log-level {filter}: {error} (for example: info, or aquifer_engine=debug,info)")
-    })?;
+    let refused = |why: &str| {
+        anyhow::anyhow!("--log-level {filter}: {why} (for example: info, or aquifer_engine=debug,info)")
+    };
+    // A filter takes any other word alone for the name of a module, and would silence all the rest.
+    for word in filter.split(',').filter(|part| !part.contains('=')) {
+        word.parse::<LevelFilter>().map_err(|_| refused(&format!("{word:?} is not a level")))?;
+    }
+    let filter = EnvFilter::try_new(filter).map_err(|error| refused(&error.to_string()))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         Format::Json => builder.json().init(),

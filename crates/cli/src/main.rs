@@ -1,5 +1,13 @@
 //! The binary `aquifer`: flags, wiring, run. No logic of its own.
 
+/// Prints a line. A reader that has seen enough and closed the pipe ends nothing that is under way.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
 mod completions;
 mod crds;
 mod install;

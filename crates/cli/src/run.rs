@@ -58,7 +58,7 @@ impl Connection {
 }
 
 /// The families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Family {
     /// SharedVolumes on AWS EFS, and the driver that mounts them
     Efs,
@@ -114,7 +114,7 @@ pub struct Args {
     #[arg(
         long,
         env = "AQUIFER_LEASE_NAME",
-        default_value = "aquifer",
+        default_value = aquifer_api::roles::LEASE,
         value_name = "NAME",
         help_heading = "Leader election"
     )]

@@ -25,14 +25,14 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let uninstall = Uninstall::new(args.connection.client().await?);
     let volumes = uninstall.shared_volumes().await?;
-    println!(
+    say!(
         "This deletes {} SharedVolume(s), their claims and volumes, and then the EFS driver.",
         volumes.len()
     );
     for name in &volumes {
-        println!("  SharedVolume {name}");
+        say!("  SharedVolume {name}");
     }
-    println!("The data at AWS stays.");
+    say!("The data at AWS stays.");
     if !args.yes && !confirmed()? {
         bail!("nothing was done");
     }
@@ -41,16 +41,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .run(Duration::from_secs(args.timeout), |progress| {
             let line = progress.to_string();
             if line != last {
-                println!("{line}");
+                say!("{line}");
                 last = line;
             }
         })
         .await?;
     match end {
         Progress::Done => {
-            println!(
-                "To have the driver again: kubectl delete component efs-driver (while the operator runs)"
-            );
+            say!("To have the driver again: kubectl delete component efs-driver (while the operator runs)");
             Ok(())
         }
         left => bail!("not finished: {left}. It goes on by itself; run this again to see how far it is"),

@@ -26,20 +26,20 @@ pub struct Args {
 
 /// Prints what is known.
 pub async fn print(args: Args) {
-    println!("aquifer {}", env!("CARGO_PKG_VERSION"));
+    say!("aquifer {}", env!("CARGO_PKG_VERSION"));
     if args.client {
         return;
     }
     let client = match args.connection.client().await {
         Ok(client) => client,
         Err(error) => {
-            println!("operator: unknown ({error:#})");
-            println!("kubernetes: unknown");
+            say!("operator: unknown ({error:#})");
+            say!("kubernetes: unknown");
             return;
         }
     };
-    println!("operator: {}", in_time(operator(&client)).await);
-    println!("kubernetes: {}", in_time(kubernetes(&client)).await);
+    say!("operator: {}", in_time(operator(&client)).await);
+    say!("kubernetes: {}", in_time(kubernetes(&client)).await);
 }
 
 async fn in_time(answer: impl Future<Output = anyhow::Result<String>>) -> String {

@@ -79,25 +79,48 @@ pub fn is_ours(live: &DynamicObject) -> bool {
     live.labels().get(PART_OF).is_some_and(|part_of| part_of == NAME)
 }
 
+/// Asks the server whether it would take the object.
+pub async fn try_out(
+    client: &Client,
+    object: &DynamicObject,
+    live: Option<&DynamicObject>,
+) -> anyhow::Result<()> {
+    if left_alone(object, live) {
+        return Ok(());
+    }
+    patch(client, object, &PatchParams::apply(MANAGER).force().dry_run()).await.map(drop)
+}
+
 /// Writes the object. The server tells by its version whether that changed anything.
 pub async fn apply(
     client: &Client,
     object: &DynamicObject,
     live: Option<&DynamicObject>,
 ) -> anyhow::Result<Change> {
-    if kind(object) == "Namespace" && live.is_some_and(|live| !is_ours(live)) {
+    if left_alone(object, live) {
         return Ok(Change::Left);
     }
-    let params = PatchParams::apply(MANAGER).force();
-    let written = api_of(client, object)?
-        .patch(&object.name_any(), &params, &Patch::Apply(object))
-        .await
-        .with_context(|| format!("cannot apply {}", title(object)))?;
+    let written = patch(client, object, &PatchParams::apply(MANAGER).force()).await?;
     Ok(match live {
         None => Change::Created,
         Some(live) if live.resource_version() == written.resource_version() => Change::Unchanged,
         Some(_) => Change::Changed,
     })
+}
+
+fn left_alone(object: &DynamicObject, live: Option<&DynamicObject>) -> bool {
+    kind(object) == "Namespace" && live.is_some_and(|live| !is_ours(live))
+}
+
+async fn patch(
+    client: &Client,
+    object: &DynamicObject,
+    params: &PatchParams,
+) -> anyhow::Result<DynamicObject> {
+    api_of(client, object)?
+        .patch(&object.name_any(), params, &Patch::Apply(object))
+        .await
+        .with_context(|| format!("cannot apply {}", title(object)))
 }
 
 /// Waits until our kinds are served.

@@ -2,7 +2,9 @@
 //! its default values; a test compares them.
 
 mod apply;
+mod needed;
 mod objects;
+mod present;
 mod remove;
 mod rollout;
 
@@ -12,10 +14,12 @@ use anyhow::{Context as _, bail};
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
 use kube::api::DynamicObject;
+use kube::{Client, ResourceExt as _};
 
 use self::apply::Change;
 pub use self::objects::{COMPONENT, NAME, NAME_LABEL, NAMESPACE, VERSION_LABEL};
 use self::objects::{DEFAULT_IMAGE, Wanted, title};
+use self::present::Present;
 pub use self::remove::{Args as RemoveArgs, run as remove};
 use crate::run::{Connection, Family};
 
@@ -24,25 +28,24 @@ pub struct Args {
     /// Print the objects as YAML and change nothing
     #[arg(long, env = "AQUIFER_INSTALL_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
-    /// Image of the operator
-    #[arg(long, env = "AQUIFER_INSTALL_IMAGE", default_value = DEFAULT_IMAGE, value_name = "IMAGE")]
-    image: String,
-    /// Namespace of the operator; made when it is missing
-    #[arg(long, short, env = "AQUIFER_INSTALL_NAMESPACE", default_value = NAMESPACE, value_name = "NAMESPACE", value_parser = namespace)]
-    namespace: String,
-    /// How many; one acts, the others stand by
-    #[arg(long, env = "AQUIFER_INSTALL_REPLICAS", default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=10))]
-    replicas: i32,
-    /// Families to run; each brings its own rights
+    /// Image of the operator; else the one that is installed, or at first the one that `cargo xtask image` makes
+    #[arg(long, env = "AQUIFER_INSTALL_IMAGE", value_name = "IMAGE", value_parser = image)]
+    image: Option<String>,
+    /// Namespace of the operator, made when it is missing; else where it is installed, or at first aquifer-system
+    #[arg(long, short, env = "AQUIFER_INSTALL_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
+    namespace: Option<String>,
+    /// How many; one acts, the others stand by. Else as many as are installed, or at first 2
+    #[arg(long, env = "AQUIFER_INSTALL_REPLICAS", value_name = "N", value_parser = clap::value_parser!(i32).range(0..=10))]
+    replicas: Option<i32>,
+    /// Families to run; each brings its own rights. Else those that are installed, or at first efs
     #[arg(
         long,
         env = "AQUIFER_INSTALL_FAMILIES",
         value_enum,
         value_delimiter = ',',
-        default_value = "efs",
         value_name = "FAMILIES"
     )]
-    families: Vec<Family>,
+    families: Option<Vec<Family>>,
     /// Wait until all replicas are ready
     #[arg(long, env = "AQUIFER_INSTALL_WAIT", value_parser = BoolishValueParser::new())]
     wait: bool,
@@ -53,28 +56,34 @@ pub struct Args {
     connection: Connection,
 }
 
+impl Args {
+    /// What was said, for the rest what is there, for the rest the defaults.
+    fn wanted(&self, namespace: String, there: Present) -> Wanted {
+        let mut families = self.families.clone().or(there.families).unwrap_or_else(|| vec![Family::Efs]);
+        families.sort_unstable();
+        families.dedup();
+        Wanted {
+            image: self.image.clone().or(there.image).unwrap_or_else(|| DEFAULT_IMAGE.to_owned()),
+            namespace,
+            replicas: self.replicas.or(there.replicas).unwrap_or(2),
+            families,
+        }
+    }
+}
+
 /// Installs, or makes what is installed as it should be.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let wanted = Wanted {
-        image: args.image,
-        namespace: args.namespace,
-        replicas: args.replicas,
-        families: args.families,
-    };
-    let objects = wanted.objects()?;
     if args.dry_run {
-        return print(&objects);
+        let namespace = present::place(None, args.namespace.as_deref())?;
+        return print(&args.wanted(namespace, Present::default()).objects()?);
     }
     let client = args.connection.client().await?;
-    // Everything is looked at before anything is written, so that a refusal leaves nothing half done.
-    let mut found = Vec::new();
-    for object in &objects {
-        let live = apply::look(&client, object).await?;
-        if let Some(live) = &live {
-            apply::may_change(object, live)?;
-        }
-        found.push(live);
-    }
+    let home = present::home(&client).await?;
+    let namespace = present::place(home.as_deref(), args.namespace.as_deref())?;
+    let there = Present::read(&client, &namespace).await?;
+    let wanted = args.wanted(namespace, there);
+    let objects = wanted.objects()?;
+    let found = rehearse(&client, &objects).await?;
     let (mut created, mut changed, mut unchanged) = (0, 0, 0);
     for (object, live) in objects.iter().zip(&found) {
         let change = apply::apply(&client, object, live.as_ref()).await?;
@@ -83,17 +92,40 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             Change::Changed => changed += 1,
             Change::Unchanged | Change::Left => unchanged += 1,
         }
-        println!("{:<9} {}", change.word(), title(object));
+        say!("{:<9} {}", change.word(), title(object));
     }
     apply::wait_until_served(&client, &objects).await?;
-    println!(
-        "{} objects: {created} created, {changed} changed, {unchanged} as they should be",
-        objects.len()
-    );
+    say!("{} objects: {created} created, {changed} changed, {unchanged} as they should be", objects.len());
+    say!("image: {}", wanted.image);
+    for component in needed::unwanted(&client).await? {
+        say!(
+            "Component {component} is marked as removed and stays away; to have it: kubectl delete component {component}"
+        );
+    }
     if args.wait {
         rollout::wait(&client, &wanted.namespace, Duration::from_secs(args.timeout)).await?;
     }
     Ok(())
+}
+
+/// Everything is looked at, and as far as possible tried, before anything is written: a refusal leaves nothing half done. Gives what is there.
+async fn rehearse(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<Vec<Option<DynamicObject>>> {
+    let mut found = Vec::new();
+    for object in objects {
+        let live = apply::look(client, object).await?;
+        if let Some(live) = &live {
+            apply::may_change(object, live)?;
+        }
+        found.push(live);
+    }
+    let homeless = found.first().is_none_or(Option::is_none);
+    for (object, live) in objects.iter().zip(&found) {
+        // In a namespace that is still to be made, nothing can be tried.
+        if object.namespace().is_none() || !homeless {
+            apply::try_out(client, object, live.as_ref()).await?;
+        }
+    }
+    Ok(found)
 }
 
 fn print(objects: &[DynamicObject]) -> anyhow::Result<()> {
@@ -108,6 +140,14 @@ fn print(objects: &[DynamicObject]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Something that can be an image; which ones can be pulled, only the nodes know.
+fn image(text: &str) -> anyhow::Result<String> {
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        bail!("an image is named like registry.example/aquifer:0.1.0");
+    }
+    Ok(text.to_owned())
 }
 
 /// What Kubernetes accepts as the name of a namespace.

@@ -25,6 +25,9 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// The image that `cargo xtask image` makes.
 pub const DEFAULT_IMAGE: &str = concat!("localhost/aquifer:", env!("CARGO_PKG_VERSION"));
 
+/// The variable that names the families to run.
+pub const FAMILIES: &str = "AQUIFER_CONTROLLERS";
+
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
@@ -157,11 +160,11 @@ impl Wanted {
         let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": path } } });
         let families: Vec<&str> = self.families.iter().map(|family| family.name()).collect();
         let mut all = vec![
-            is("AQUIFER_CONTROLLERS", &families.join(",")),
+            is(FAMILIES, &families.join(",")),
             is("AQUIFER_HTTP_LISTEN", "0.0.0.0:8080"),
             is("AQUIFER_LOG_FORMAT", "json"),
             is("AQUIFER_LOG_LEVEL", "info"),
-            is("AQUIFER_LEASE_NAME", NAME),
+            is("AQUIFER_LEASE_NAME", roles::LEASE),
             field("AQUIFER_LEASE_NAMESPACE", "metadata.namespace"),
             field("AQUIFER_IDENTITY", "metadata.name"),
         ];

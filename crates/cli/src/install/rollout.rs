@@ -23,7 +23,7 @@ pub async fn wait(client: &Client, namespace: &str, patience: Duration) -> anyho
         let live = api.get(NAME).await.context("cannot read the operator's Deployment")?;
         let (done, said) = progress(&live);
         if said != last {
-            println!("{said}");
+            say!("{said}");
             last = said;
         }
         if done {

@@ -163,6 +163,7 @@ fn values_that_are_wrong_are_refused_by_name() {
         ("replicas=two", &["/replicas", "integer"]),
         ("replicas=-1", &["/replicas"]),
         ("efs.namespace=Not_This", &["/efs/namespace", "Not_This"]),
+        ("log.level=verbose", &["/log/level", "verbose"]),
         ("efs.statics=maybe", &["/efs/statics", "managed", "external"]),
         ("image.digest=abc", &["/image/digest"]),
         ("resources.limits.memory=much", &["/resources/limits/memory"]),
@@ -250,6 +251,23 @@ async fn it_installs_again_and_again_and_uninstalls_only_when_nothing_needs_it()
         "{said}"
     );
 
+    // What is not said stays.
+    let image = "registry.example/aquifer:v9";
+    succeeds(&cluster, &["install", "--image", image])?;
+    let said = succeeds(&cluster, &["install", "--families", "efs,efs"])?;
+    ensure!(said.contains("0 created, 0 changed") && said.contains(&format!("image: {image}")), "{said}");
+    let replicas = kubectl(
+        &cluster,
+        &["get", "deployment", "-n", "aquifer-system", "aquifer", "-o", "jsonpath={.spec.replicas}"],
+    )?;
+    ensure!(replicas == "1", "{replicas}");
+    // One serves a cluster, wherever it is.
+    for arguments in [&["install", "-n", "elsewhere"][..], &["uninstall", "--yes", "-n", "elsewhere"]] {
+        let refused = ours(&cluster, arguments)?;
+        ensure!(!refused.status.success(), "{refused:?}");
+        ensure!(stderr(&refused).contains("installed in namespace aquifer-system"), "{refused:?}");
+    }
+
     // No node runs the pods, so waiting ends with what is missing.
     let waited = ours(&cluster, &["install", "--wait", "--timeout", "1"])?;
     ensure!(!waited.status.success() && stderr(&waited).contains("not ready after 1 s"), "{waited:?}");
@@ -290,14 +308,29 @@ spec: {}
     }
     kubectl(&cluster, &["get", "deployment", "-n", "aquifer-system", "aquifer"])?;
 
+    // Whoever changes to another way of installing leaves them where they are.
+    succeeds(&cluster, &["uninstall", "--yes", "--keep-objects"])?;
+    kubectl(&cluster, &["get", "sharedvolume", "data"])?;
+    kubectl(&cluster, &["get", "component", "efs-driver"])?;
+    // A driver that was taken away stays away, and that is said; an uninstall forgets it.
+    let removed = r#"{"spec":{"desired":"Removed"}}"#;
+    kubectl(&cluster, &["patch", "component", "efs-driver", "--type=merge", "-p", removed])?;
+    let said = succeeds(&cluster, &["install", "-n", "elsewhere"])?;
+    ensure!(said.contains("Component efs-driver is marked as removed"), "{said}");
+    let done = r#"{"status":{"observedGeneration":2,"conditions":[{"type":"Ready","status":"False","reason":"Removed",
+        "message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#;
+    kubectl(
+        &cluster,
+        &["patch", "component", "efs-driver", "--subresource=status", "--type=merge", "-p", done],
+    )?;
     kubectl(&cluster, &["delete", "sharedvolume", "data"])?;
-    kubectl(&cluster, &["delete", "component", "efs-driver"])?;
     let asked = ours(&cluster, &["uninstall"])?;
     ensure!(!asked.status.success() && stderr(&asked).contains("--yes"), "{asked:?}");
     let said = succeeds(&cluster, &["uninstall", "--dry-run"])?;
-    ensure!(said.contains("Deployment aquifer-system/aquifer") && !said.contains("CustomResource"), "{said}");
+    ensure!(said.contains("Deployment elsewhere/aquifer") && !said.contains("CustomResource"), "{said}");
     let said = succeeds(&cluster, &["uninstall", "--yes"])?;
     ensure!(said.contains("deleted   ClusterRole aquifer") && said.contains("The kinds stay"), "{said}");
+    ensure!(said.contains("deleted   Component efs-driver"), "{said}");
     let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
     ensure!(left.contains("sharedvolumes.aws-efs"), "{left}");
     let left = kubectl(
@@ -357,5 +390,13 @@ async fn helm_installs_upgrades_and_keeps_the_kinds_and_install_leaves_a_release
         said.contains("changed   CustomResourceDefinition") || said.contains("created   Deployment"),
         "{said}"
     );
+    // And back to Helm, with objects of ours in place.
+    apply(
+        &cluster,
+        "{apiVersion: aquifer.storage/v1alpha1, kind: Component, metadata: {name: efs-driver}, spec: {}}",
+    )?;
+    succeeds(&cluster, &["uninstall", "--yes", "--keep-objects"])?;
+    run(&["install", "aquifer", chart, "--take-ownership"])?;
+    kubectl(&cluster, &["get", "component", "efs-driver"])?;
     cluster.stop().await
 }

@@ -68,13 +68,15 @@ fn variables_work_like_flags() {
 
 #[test]
 fn bad_flags_say_what_is_wrong_with_them() {
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (&["run", "--http-listen", "here"], &["here", "--http-listen", "socket address"]),
         (&["run", "--controllers", "nfs"], &["nfs", "--controllers", "efs"]),
         (&["run", "--efs-statics", "maybe"], &["maybe", "managed", "external"]),
         (&["run", "--efs-node-selector", "pool"], &["--efs-node-selector", "pool", "key=value"]),
         (&["run", "--efs-tolerations", "x:Never"], &["--efs-tolerations", "x:Never", "NoSchedule"]),
         (&["run", "--log-level", "=,="], &["--log-level", "for example"]),
+        (&["run", "--log-level", "verbose"], &["--log-level", "verbose", "not a level", "for example"]),
+        (&["install", "--image", ""], &["--image", "registry.example"]),
         (&["run", "--kubeconfig", "/does/not/exist"], &["/does/not/exist", "cannot read"]),
         (&["run", "--nonsense"], &["--nonsense"]),
         (&["efs", "uninstall", "--timeout", "soon"], &["soon", "--timeout"]),

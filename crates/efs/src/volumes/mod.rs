@@ -10,7 +10,7 @@ mod say;
 mod tests;
 mod world;
 
-use aquifer_api::labels;
+use aquifer_api::{driver, labels};
 use aquifer_engine::{
     ChildKind, Controller, Fault, Key, Kind, Object, Plan, Shape, State, Status, Subject, View, Wakes, Watch,
 };
@@ -48,7 +48,7 @@ impl Controller for Volumes {
             Watch::new(VOLUME, wake_owner).labelled(&owned),
             Watch::new(CLAIM, wake_owner).labelled(&owned),
             Watch::new(NAMESPACE, |_| Wakes::Nobody).slim(only_liveness),
-            Watch::new(COMPONENT, |_| Wakes::Everybody).slim(only_readiness),
+            Watch::new(COMPONENT, |_| Wakes::Everybody).named(driver::COMPONENT).slim(only_readiness),
         ]
     }
 
