@@ -31,7 +31,10 @@ pub fn run(args: &Args) -> Result<()> {
     println!("archive  {}", built.image.archive.display());
     println!("program  {}", size(&built.program)?);
     println!("size     {}", size(&built.image.archive)?);
-    println!("digest   sha256:{} (of the archive)", built.sha256()?);
+    println!(
+        "digest   sha256:{} (of the archive, for comparing builds; the chart's image.digest is what your registry says after a push)",
+        built.sha256()?
+    );
     println!("took     {}", process::took(start.elapsed()));
     if args.verify {
         verify(&built)?;
@@ -40,10 +43,11 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Gets the image for tests.
-pub async fn prepare() -> Result<()> {
+pub async fn prepare(full: bool) -> Result<()> {
     host::ensure_for_images()?;
     let start = Instant::now();
-    let built = tokio::task::spawn_blocking(|| operator::image(Profile::Dev));
+    let profile = if full { Profile::Release } else { Profile::Dev };
+    let built = tokio::task::spawn_blocking(move || operator::image(profile));
     let built = built.await.context("the build of the image was interrupted")??;
     println!(
         "image of the operator for tests: {} after {}",

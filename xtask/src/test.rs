@@ -79,7 +79,7 @@ pub async fn run(args: &Args) -> Result<()> {
         if ring == Ring::System {
             lab::prepare_nodes().await?;
             lab::prepare_rook().await?;
-            image::prepare().await?;
+            image::prepare(full).await?;
         }
         println!("\n== {}", ring.heading());
         let begin = Instant::now();

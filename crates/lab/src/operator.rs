@@ -27,6 +27,11 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// What tests run: what is shipped when there is time for it (`AQUIFER_FULL`).
+    pub fn of_tests() -> Self {
+        if std::env::var_os("AQUIFER_FULL").is_some() { Self::Release } else { Self::Dev }
+    }
+
     /// As cargo names its folder.
     fn folder(self) -> &'static str {
         match self {

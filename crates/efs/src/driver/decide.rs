@@ -34,12 +34,27 @@ impl Part<'_> {
     }
 }
 
+/// What the status recorded, entry by entry.
+fn recorded(subject: &Subject) -> impl Iterator<Item = &Value> {
+    let objects =
+        subject.object.as_ref().and_then(|object| object.at("/status/objects")).and_then(Value::as_array);
+    objects.into_iter().flatten()
+}
+
+/// The namespace of a node plugin of ours that is not where it should be now.
+fn elsewhere<'a>(subject: &'a Subject, namespace: &str) -> Option<&'a str> {
+    let text = |object: &'a Value, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    recorded(subject)
+        .filter(|object| text(object, "kind") == DAEMON_SET.kind.as_ref())
+        .filter(|object| ["Current", "Deleting", "Failed"].contains(&text(object, "state")))
+        .map(|object| text(object, "namespace"))
+        .find(|place| *place != namespace)
+}
+
 /// Ours by its mark, or because the status recorded its uid when the mark was still there.
 fn is_ours(live: &Object, subject: &Subject) -> bool {
-    let recorded =
-        subject.object.as_ref().and_then(|object| object.at("/status/objects")).and_then(Value::as_array);
     live.annotation(OWNER) == Some(&subject.key.to_string())
-        || recorded.into_iter().flatten().any(|object| {
+        || recorded(subject).any(|object| {
             object.get("uid").is_some_and(|uid| uid == live.uid())
                 && object.get("state").is_none_or(|s| s != "Foreign")
         })
@@ -48,6 +63,9 @@ fn is_ours(live: &Object, subject: &Subject) -> bool {
 pub(super) fn decide(driver: &Driver, subject: &Subject, world: &World) -> Plan {
     if subject.object.is_none() {
         return Plan::none(); // it is made again at once; until then nothing is touched
+    }
+    if let Some(place) = elsewhere(subject, &world.config.namespace) {
+        return moved(subject, place, &world.config.namespace);
     }
     let parts: Vec<Part<'_>> = statics::objects(&world.config)
         .into_iter()
@@ -65,6 +83,19 @@ pub(super) fn decide(driver: &Driver, subject: &Subject, world: &World) -> Plan 
         return external(subject, &parts, why);
     }
     install(subject, &parts)
+}
+
+/// Two node plugins cannot serve one node, and the rights are those for the new place: nothing is touched, and what was made stays recorded.
+fn moved(subject: &Subject, from: &str, to: &str) -> Plan {
+    let message = format!(
+        "the driver is in namespace {from}, but the operator is told to keep it in {to} (--efs-namespace, efs.namespace of the chart): set that back to {from}. To move it, take it away first with `aquifer efs uninstall`. If it is gone already: kubectl delete component {}",
+        subject.key.name
+    );
+    let ready = Condition::new("Ready", State::False, "Conflict", message).warning();
+    let objects: Vec<Value> = recorded(subject).cloned().collect();
+    Plan::none().status(
+        Status::default().field("message", ready.message.clone()).field("objects", objects).condition(ready),
+    )
 }
 
 /// Every object as it should be; those of others are left alone and reported.
@@ -143,7 +174,7 @@ fn remove(subject: &Subject, world: &World, parts: &[Part<'_>]) -> Plan {
     let left: Vec<&Part<'_>> = parts.iter().filter(|part| part.ours(subject).is_some()).collect();
     let Some(next) = left.iter().map(rank).min() else {
         let message = if marked(subject) {
-            "the driver has been removed"
+            "the driver has been removed; to have it again: kubectl delete component efs-driver"
         } else {
             "SharedVolumes are not defined in this cluster, so there is no driver; it comes with their definition (`aquifer crds`)"
         };

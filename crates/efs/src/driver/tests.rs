@@ -251,6 +251,29 @@ async fn a_foreign_csidriver_makes_the_whole_driver_external_until_it_goes() {
 }
 
 #[tokio::test]
+async fn a_driver_is_never_left_behind_in_another_namespace() {
+    let sim = installed().await;
+    let config = DriverConfig { namespace: "other".into(), ..DriverConfig::default() };
+    let elsewhere = Sim::new(Driver { config, ..Driver::default() }, Arc::clone(&sim.model));
+    settled(&elsewhere).await;
+    let (_, reason_given, message) = ready(&elsewhere);
+    assert_eq!(reason_given, "Conflict");
+    assert!(
+        message.contains("is in namespace aquifer-efs") && message.contains("keep it in other"),
+        "{message}"
+    );
+    // Not even a removal forgets it: this operator could not find it.
+    mark_removed(&elsewhere);
+    settled(&elsewhere).await;
+    assert_eq!(reason(&elsewhere), "Conflict");
+    assert_eq!(present(&elsewhere).len(), targets().len());
+    assert_eq!(settled(&elsewhere).await, 0);
+    let back = Sim::new(Driver::default(), Arc::clone(&sim.model));
+    settled(&back).await;
+    assert_eq!((present(&back), reason(&back)), (vec![], "Removed".to_owned()));
+}
+
+#[tokio::test]
 async fn a_namespace_that_was_there_is_used_and_stays() {
     let sim = start();
     let theirs = stranger(&sim, &NAMESPACE);

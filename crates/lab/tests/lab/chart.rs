@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 #[tokio::test]
 async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<()> {
     let began = Instant::now();
-    let built = tokio::task::spawn_blocking(|| operator::image(Profile::Dev)).await??;
+    let built = tokio::task::spawn_blocking(|| operator::image(Profile::of_tests())).await??;
     println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
     let cluster = crate::storage::shared().await?;
     let mut story = Story::new(cluster, &built.program);
@@ -195,7 +195,7 @@ impl Story<'_> {
         self.at_rest().await?;
         let (before, old) = (self.versions()?, names(&self.pods()?));
         let mark = self.cluster.audit().mark()?;
-        let change = ["--reuse-values", "--set", "log.level=debug"];
+        let change = ["--reset-then-reuse-values", "--set", "log.level=debug"];
         self.helm(&[&["upgrade", "aquifer", CHART, "--wait", "--timeout", "2m"][..], &change].concat())?;
         self.done("helm upgrade --wait to another log level");
         self.two_replicas_ready().await?;
@@ -248,6 +248,8 @@ impl Story<'_> {
         self.done("aquifer efs uninstall: no SharedVolume, claim or volume is left");
         self.aquifer(&["uninstall", "--yes"])?;
         self.no_pods().await?;
+        let left = self.kubectl(&["get", "components", "-o", "name"])?;
+        ensure!(left.is_empty(), "the next installation would do without {left}");
         self.done("aquifer uninstall: the pods are gone");
         Ok(())
     }
