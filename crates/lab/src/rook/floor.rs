@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 
 use super::objects::{self, CLUSTER, FILE_SYSTEM, NAMESPACE, Size};
@@ -79,8 +80,11 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     let tools = objects::tools(NAMESPACE, objects::TOOLS, &image.name, ADMIN, ADMIN_KEY);
     install::apply(&client, tools).await?;
     said("operator at work");
-    eventually(PATIENCE, "a mon answers", || async { ceph::leave_out_what_fails(cluster).await.map(Some) })
-        .await?;
+    eventually(PATIENCE, "a mon answers", || async {
+        end_canaries(&client).await?;
+        ceph::leave_out_what_fails(cluster).await.map(Some)
+    })
+    .await?;
     said("first mon answers");
     let quorum = format!("{} mons have a quorum", size.mons);
     eventually(PATIENCE, &quorum, || async {
@@ -97,6 +101,20 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     said("file system Ready");
     let health = at_rest(cluster, &client).await?;
     said(&health);
+    Ok(())
+}
+
+/// Before each mon, Rook tries a pod in its place that only sleeps, and deletes it. It does not hear that it shall end, and its 30 s of grace
+/// keep the mon from its node.
+async fn end_canaries(client: &kube::Client) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let canaries = pods.list(&ListParams::default().labels("mon_canary=true")).await?;
+    for canary in canaries.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+        match pods.delete(&canary.name_any(), &DeleteParams::default().grace_period(0)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            deleted => drop(deleted?),
+        }
+    }
     Ok(())
 }
 

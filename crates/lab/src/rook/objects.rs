@@ -136,7 +136,7 @@ pub(crate) fn disks(disks: &[Disk]) -> Vec<Value> {
 
 /// The Ceph cluster.
 pub(crate) fn ceph(image: &str, size: Size) -> Value {
-    let patient = json!({"disabled": true});
+    let without = json!({"disabled": true});
     let same = json!({"matchExpressions": [
         {"key": "app", "operator": "In", "values": ["rook-ceph-osd", "rook-ceph-osd-prepare"]},
     ]});
@@ -158,8 +158,9 @@ pub(crate) fn ceph(image: &str, size: Size) -> Value {
         "healthCheck": {
             // Status is what tests wait for, and a minute is the default. Each look runs several commands of Ceph, a second of a core each.
             "daemonHealth": {"status": {"interval": "15s"}},
-            // On a busy machine they would end daemons that are well.
-            "livenessProbe": {"mon": patient, "mgr": patient, "osd": patient},
+            // On a busy machine they would end daemons that are well. Those of the start begin after 10 s, and Rook waits for them.
+            "livenessProbe": {"mon": without, "mgr": without, "osd": without},
+            "startupProbe": {"mon": without, "mgr": without, "osd": without},
         },
         "storage": {
             "useAllNodes": false,
@@ -192,7 +193,8 @@ pub(crate) fn file_system(size: Size) -> Value {
     "spec": {
         "metadataPool": pool,
         "dataPools": [{"name": "data0", "failureDomain": size.failure_domain, "replicated": {"size": size.osds}}],
-        "metadataServer": {"activeCount": 1, "activeStandby": true, "livenessProbe": {"disabled": true}},
+        "metadataServer": {"activeCount": 1, "activeStandby": true,
+            "livenessProbe": {"disabled": true}, "startupProbe": {"disabled": true}},
     }})
 }
 
