@@ -10,10 +10,14 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+#[path = "nodes/datagrams.rs"]
+mod datagrams;
 #[path = "nodes/isolation.rs"]
 mod isolation;
 #[path = "nodes/leftovers.rs"]
 mod leftovers;
+#[path = "nodes/links.rs"]
+mod links;
 #[path = "nodes/wide_area.rs"]
 mod wide_area;
 
