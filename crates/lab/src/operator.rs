@@ -154,11 +154,12 @@ fn cargo_home() -> Result<PathBuf> {
     named.or_else(usual).context("no HOME and no CARGO_HOME")
 }
 
-/// Changes whenever cargo writes the program. Its content says as much, but takes seconds to read in a program without optimisation.
+/// Changes whenever cargo writes the program, and with how it is packed. The content of the program would say as much, but takes
+/// seconds to read in one without optimisation.
 fn made_of(program: &Path, containerfile: &Path) -> Result<String> {
     let written = std::fs::metadata(program).and_then(|meta| Ok((meta.len(), meta.modified()?)));
     let written = written.with_context(|| format!("failed to look at {}", program.display()))?;
-    let recipe = std::fs::read_to_string(containerfile)
+    let text = std::fs::read_to_string(containerfile)
         .with_context(|| format!("failed to read {}", containerfile.display()))?;
-    Ok(format!("{written:?}\n{recipe}"))
+    Ok(format!("{written:?}\n{text}\n{:?}", recipe::told_to_buildah()))
 }

@@ -1,8 +1,12 @@
 //! Programs and images made from the recipes in `lab/`: built once for each content, kept outside the checkout. Runs none of them.
 //!
 //! A recipe is a directory with a Go module, and with a `Containerfile` when it makes an image. Its name in the
-//! cache has a hash of all its files and of the compiler's version, so a change builds it anew and a fresh clone finds it.
+//! cache has a hash of all its files, of the compiler's version and of what all programs are told, so a change builds it anew and a fresh
+//! clone finds it.
 
+mod key;
+
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,15 +14,22 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, flock};
-use sha2::{Digest, Sha256};
 
-use crate::control_plane::hex;
 use crate::home::open_lock;
 use crate::programs::go::{Progress, last_lines};
 use crate::programs::{cache, source_dir};
 
+pub(crate) use key::key_of;
+
 /// The address that all images of the lab have; no registry answers there, so nothing is ever pulled.
 pub(crate) const REGISTRY: &str = "localhost/aquifer-lab";
+
+/// What Go must not take from the machine's own settings.
+const GO_ENVIRONMENT: [(&str, &str); 4] =
+    [("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0"), ("GOFLAGS", "-mod=readonly"), ("GOWORK", "off")];
+
+/// Stands for names and places in arguments that are part of a key.
+pub(crate) const NOWHERE: &str = "";
 
 /// An image as a file that a node can import.
 #[derive(Debug, Clone)]
@@ -32,30 +43,32 @@ pub struct Image {
 /// Builds the Go program of a recipe, or finds it in the cache. Blocks.
 pub fn program(recipe: &str) -> Result<PathBuf> {
     let source = source_dir(recipe);
-    let key = key(&source)?;
+    let key = key_of(&[&source], &told_to_go(&source))?;
     let dir = once(&format!("{recipe}-{key}"), &format!("building {recipe} from source"), |dir, work| {
         let mut go = Command::new("go");
-        // A module without code of its own names somebody else's program as its tool.
-        let package = if source.join("main.go").is_file() { "." } else { "tool" };
-        // Some programs want to be told their version by the linker.
-        let told = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
-        let flags = format!("-s -w {}", told.trim());
-        go.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(dir.join(recipe)).arg(package);
-        go.envs([
-            ("GOTOOLCHAIN", "local"),
-            ("CGO_ENABLED", "0"),
-            ("GOFLAGS", "-mod=readonly"),
-            ("GOWORK", "off"),
-        ]);
+        go.args(go_arguments(&source, &dir.join(recipe))).envs(GO_ENVIRONMENT);
         work.run(go.current_dir(&source))
     })?;
     Ok(dir.join(recipe))
 }
 
+/// What Go is told to make a program.
+fn go_arguments(source: &Path, program: &Path) -> Vec<OsString> {
+    // A module without code of its own names somebody else's program as its tool.
+    let package = if source.join("main.go").is_file() { "." } else { "tool" };
+    // Some programs want to be told their version by the linker.
+    let told = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
+    let flags = format!("-s -w {}", told.trim());
+    let mut arguments: Vec<OsString> =
+        ["build", "-trimpath", "-ldflags", &flags, "-o"].map(OsString::from).into();
+    arguments.extend([program.into(), package.into()]);
+    arguments
+}
+
 /// Builds the image of a recipe around its program, or finds it in the cache. Blocks.
 pub fn image(recipe: &str) -> Result<Image> {
     let source = source_dir(recipe);
-    let key = key(&source)?;
+    let key = key_of(&[&source], &told_to_all(&source))?;
     let name = format!("{REGISTRY}/{recipe}:{key}");
     let program = program(recipe)?;
     let dir =
@@ -138,28 +151,41 @@ impl Work {
             command.args(["--storage-driver", "vfs"]);
             command
         };
-        self.run(
-            buildah()
-                .args([
-                    "bud",
-                    "--isolation",
-                    "chroot",
-                    "--pull-never",
-                    "--timestamp",
-                    "0",
-                    "--tag",
-                    name,
-                    "--file",
-                ])
-                .arg(file)
-                .arg(context),
-        )?;
-        self.run(
-            buildah()
-                .args(["push", "--quiet", name])
-                .arg(format!("docker-archive:{}:{name}", archive.display())),
-        )
+        for arguments in packing(file, context, name, archive) {
+            self.run(buildah().args(arguments))?;
+        }
+        Ok(())
     }
+}
+
+/// What buildah is told: to make an image, and then to write it down.
+fn packing(file: &Path, context: &Path, name: &str, archive: &Path) -> [Vec<OsString>; 2] {
+    // The label would be the version of buildah: the same content would have other bytes on another machine.
+    let flags = ["--isolation", "chroot", "--pull-never", "--timestamp", "0", "--identity-label=false"];
+    let mut make: Vec<OsString> = vec!["bud".into()];
+    make.extend(flags.map(OsString::from));
+    make.extend(["--tag".into(), name.into(), "--file".into(), file.into(), context.into()]);
+    let mut target = OsString::from("docker-archive:");
+    target.push(archive);
+    target.push(format!(":{name}"));
+    [make, vec!["push".into(), "--quiet".into(), name.into(), target]]
+}
+
+/// What Go is told for a recipe, as a part of a key.
+fn told_to_go(source: &Path) -> Vec<OsString> {
+    let environment = GO_ENVIRONMENT.map(|(name, value)| format!("{name}={value}").into());
+    environment.into_iter().chain(go_arguments(source, NOWHERE.as_ref())).collect()
+}
+
+/// What buildah is told for any image, as a part of a key.
+pub(crate) fn told_to_buildah() -> Vec<OsString> {
+    let nowhere = Path::new(NOWHERE);
+    packing(nowhere, nowhere, NOWHERE, nowhere).concat()
+}
+
+/// What both are told for the image of a recipe.
+pub(crate) fn told_to_all(source: &Path) -> Vec<OsString> {
+    [told_to_go(source), told_to_buildah()].concat()
 }
 
 /// The directory `name` of the cache, filled by `build` unless it is there. Several processes that need it build it once.
@@ -197,36 +223,4 @@ pub fn once(name: &str, what: &str, build: impl FnOnce(&Path, &mut Work) -> Resu
     progress.say();
     std::fs::rename(&content, &dir).with_context(|| format!("failed to make {}", dir.display()))?;
     Ok(dir)
-}
-
-/// Changes with every file of the recipe and with the compiler.
-pub fn key(source: &Path) -> Result<String> {
-    key_of(&[source])
-}
-
-/// The same for what is made of several recipes.
-pub(crate) fn key_of(sources: &[&Path]) -> Result<String> {
-    let output =
-        Command::new("go").args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").output().context(
-            "the lab's programs are built with Go, but there is no `go` on the PATH (Debian: golang)",
-        )?;
-    let mut hash = Sha256::new();
-    hash.update(&output.stdout);
-    for source in sources {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(source)
-            .with_context(|| format!("there is no recipe {}", source.display()))?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.is_file())
-            .collect();
-        files.sort();
-        for file in files {
-            let content =
-                std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
-            hash.update(file.file_name().unwrap_or_default().as_encoded_bytes());
-            hash.update(content.len().to_le_bytes());
-            hash.update(content);
-        }
-    }
-    Ok(hex(&hash.finalize()[..8]))
 }

@@ -1,11 +1,14 @@
 //! Two clusters with the same addresses cannot reach each other, except over the line that a test lays between them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use aquifer_lab::{Lab, LineState, eventually};
+use aquifer_lab::{Lab, LineState};
 
+use super::datagrams::{Ends, LATE, SENT, SOON};
 use super::isolation::assert_inside;
 use super::{eventually_get, get, serve};
+
+const DELAY: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn two_clusters_with_the_same_addresses_meet_only_on_the_wide_area() {
@@ -21,7 +24,7 @@ async fn two_clusters_with_the_same_addresses_meet_only_on_the_wide_area() {
     let address = area.address_of(&there).unwrap().to_owned();
     let url = format!("http://{address}:80");
     for cluster in [&here, &there] {
-        assert_inside(cluster, true);
+        assert_inside(cluster, true).await;
     }
     // Connected, but nothing is exposed yet.
     assert!(get(&here, pod, &url).await.is_err());
@@ -29,34 +32,36 @@ async fn two_clusters_with_the_same_addresses_meet_only_on_the_wide_area() {
     assert_eq!(format!("http://{exposed}"), url);
     assert_eq!(&eventually_get(&here, pod, &url).await, other);
 
-    // A connection and a request are two round trips, so four times the delay of one way.
-    let quick = took(|| get(&here, pod, &url)).await;
-    area.set(LineState { delay: Duration::from_millis(150), ..LineState::default() }).await.unwrap();
-    let slow = took(|| get(&here, pod, &url)).await;
-    println!("over the line: {quick:?}, with a delay of 150 ms: {slow:?}");
-    assert!(slow >= Duration::from_millis(600), "{slow:?}");
-
-    area.set(LineState { loss: 1.0, ..LineState::default() }).await.unwrap();
+    let ends = Ends::open(&[&here, &there], &area);
+    let perfect = LineState::default();
+    area.set(LineState { delay: DELAY, ..perfect }).await.unwrap();
+    let slow = ends.quickest();
+    area.restore().await.unwrap();
+    let quick = ends.quickest();
+    println!("one way over the line: {quick:?}, with a delay of {DELAY:?}: {slow:?}");
+    for way in 0..2 {
+        // No packet is early. The quickest of some is not later than another delay would make it.
+        assert!(slow[way] >= DELAY && slow[way] < 2 * DELAY, "{slow:?}");
+        assert!(quick[way] < DELAY, "{quick:?}");
+    }
+    assert_eq!(ends.arrivals(LATE), [SENT, SENT], "a perfect line loses packets");
+    area.set(LineState { loss: 1.0, ..perfect }).await.unwrap();
+    assert_eq!(ends.arrivals(SOON), [0, 0]);
     assert!(get(&here, pod, &url).await.is_err());
-    area.set(LineState { loss: 0.2, ..LineState::default() }).await.unwrap();
-    eventually(Duration::from_secs(40), "a line with losses lets some through", || async {
-        get(&here, pod, &url).await.map(Some)
-    })
-    .await
-    .unwrap();
+    area.set(LineState { loss: 0.2, ..perfect }).await.unwrap();
+    let arrived = ends.arrivals(SOON);
+    println!("with a loss of a fifth {arrived:?} of {SENT} arrive");
+    // 800 are to be expected, and chance takes it hardly 50 from there.
+    assert!(arrived.iter().all(|count| (700..=900).contains(count)), "{arrived:?}");
+    area.restore().await.unwrap();
+    assert_eq!(&eventually_get(&here, pod, &url).await, other);
     area.cut().await.unwrap();
     assert!(get(&here, pod, &url).await.is_err());
     area.restore().await.unwrap();
     assert_eq!(&eventually_get(&here, pod, &url).await, other);
 
     // Without the line they are strangers again.
-    drop(area);
-    assert_inside(&here, false);
+    drop((ends, area));
+    assert_inside(&here, false).await;
     assert!(get(&here, pod, &url).await.is_err());
-}
-
-async fn took<F: Future<Output = anyhow::Result<String>>>(work: impl FnOnce() -> F) -> Duration {
-    let began = Instant::now();
-    work().await.unwrap();
-    began.elapsed()
 }

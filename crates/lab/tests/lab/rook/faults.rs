@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use aquifer_lab::rook::{CLUSTER, FILE_SYSTEM, Health, Kind, NAMESPACE, StandIn};
-use aquifer_lab::{Cluster, Lab, eventually};
+use aquifer_lab::{Call, Cluster, Lab, Mark, eventually};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -17,20 +17,21 @@ const SOON: Duration = Duration::from_secs(20);
 static SHARED: OnceCell<Cluster> = OnceCell::const_new();
 static TURN: Mutex<()> = Mutex::const_new(());
 
-struct Stage {
+pub struct Stage {
     _turn: MutexGuard<'static, ()>,
-    rook: StandIn,
-    pools: Api<DynamicObject>,
-    client: Client,
+    pub cluster: &'static Cluster,
+    pub rook: StandIn,
+    pub pools: Api<DynamicObject>,
+    pub client: Client,
 }
 
-async fn stage() -> Result<Stage> {
+pub async fn stage() -> Result<Stage> {
     let turn = TURN.lock().await;
     let cluster = SHARED.get_or_try_init(|| Lab::test_cluster().start()).await?;
     let rook = Lab::rook_stand_in(cluster).await?;
     let client = cluster.client()?;
     let pools = Kind::CephBlockPool.api(&client, NAMESPACE);
-    Ok(Stage { _turn: turn, rook, pools, client })
+    Ok(Stage { _turn: turn, cluster, rook, pools, client })
 }
 
 pub fn pool(name: &str) -> DynamicObject {
@@ -43,7 +44,7 @@ pub fn pool(name: &str) -> DynamicObject {
 
 impl Stage {
     /// Leaves nothing for the next test.
-    async fn end(self) -> Result<()> {
+    pub async fn end(self) -> Result<()> {
         self.pools.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         eventually(SOON, "the pools of this test are gone", || async {
             let left = self.pools.list(&ListParams::default()).await?.items;
@@ -52,7 +53,7 @@ impl Stage {
         .await
     }
 
-    async fn create(&self, name: &str) -> Result<()> {
+    pub async fn create(&self, name: &str) -> Result<()> {
         self.pools.create(&PostParams::default(), &pool(name)).await?;
         Ok(())
     }
@@ -93,7 +94,9 @@ impl Stage {
     async fn until_cluster(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
         let clusters = Kind::CephCluster.api(&self.client, NAMESPACE);
         eventually(SOON, what, || async {
-            let status = clusters.get(CLUSTER).await?.data["status"].clone();
+            // From the API server's memory, as the stand-in reads it: what is seen here it sees too.
+            let list = clusters.list(&ListParams::default().match_any()).await?;
+            let status = list.items.first().context("no CephCluster")?.data["status"].clone();
             ensure!(is(&status), "the status is {status}");
             Ok(Some(status))
         })
@@ -104,6 +107,37 @@ impl Stage {
     async fn breathe(&self, name: &str) -> Result<()> {
         self.create(name).await?;
         self.until(name, "Ready").await.map(drop)
+    }
+
+    /// What the stand-in has asked the API server for since a mark. Not its watches: those are written down when they end.
+    fn calls(&self, since: Mark) -> Result<Vec<Call>> {
+        let mut calls = self.cluster.audit().since(since)?;
+        calls.retain(|call| call.user == "rook" && call.verb != "watch");
+        Ok(calls)
+    }
+
+    /// Waits until the stand-in has looked so often at what is not done yet. Each look asks for the health of Ceph.
+    async fn until_looked(&self, since: Mark, looks: usize) -> Result<()> {
+        eventually(SOON, &format!("the stand-in looks {looks} times"), || async {
+            let mut calls = self.calls(since)?;
+            calls
+                .retain(|is| is.verb == "list" && is.resource == "cephclusters" && is.namespace == NAMESPACE);
+            ensure!(calls.len() >= looks, "it looked {} times", calls.len());
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    /// Waits until all that was under way when the stand-in was stopped is written down.
+    async fn until_silent(&self) -> Result<Mark> {
+        eventually(SOON, "the stand-in asks for nothing", || async {
+            let mark = self.cluster.audit().mark()?;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let calls = self.calls(mark)?;
+            ensure!(calls.is_empty(), "{calls:?}");
+            Ok(Some(mark))
+        })
+        .await
     }
 }
 
@@ -186,10 +220,20 @@ async fn a_hanging_rook_begins_everything_and_ends_nothing() -> Result<()> {
 #[tokio::test]
 async fn an_absent_rook_does_nothing_and_looks_at_everything_when_it_is_back() -> Result<()> {
     let mut stage = stage().await?;
+    let began = Instant::now();
     stage.breathe("old").await?;
+    let usual = began.elapsed();
     stage.rook.stop().await;
+    let mark = stage.until_silent().await?;
     stage.create("new").await?;
     stage.delete("old").await?;
+    // Ten times as long as it would take, and with as much to do.
+    for n in 0..20 {
+        stage.create(&format!("more-{n}")).await?;
+        tokio::time::sleep(usual / 2).await;
+    }
+    let calls = stage.calls(mark)?;
+    ensure!(calls.is_empty(), "an absent Rook asked for {calls:?}");
     let before = stage.pools.get("new").await?;
     ensure!(before.finalizers().is_empty() && before.data["status"].is_null(), "{before:?}");
     ensure!(stage.pools.get("old").await?.metadata.deletion_timestamp.is_some(), "it was not deleted");
@@ -198,13 +242,18 @@ async fn an_absent_rook_does_nothing_and_looks_at_everything_when_it_is_back() -
     stage.rook.start_again();
     stage.until("new", "Failure").await?;
     stage.until_gone("old").await?;
+    for n in 0..20 {
+        stage.until(&format!("more-{n}"), "Ready").await?;
+    }
     stage.rook.mend("new");
     stage.end().await
 }
 
 #[tokio::test]
-async fn the_cluster_shows_the_health_and_the_capacity_that_were_asked_for() -> Result<()> {
+async fn the_cluster_shows_its_health_and_capacity_and_while_it_is_ill_nothing_is_made_or_deleted()
+-> Result<()> {
     let stage = stage().await?;
+    stage.breathe("old").await?;
     stage.rook.set_capacity(1_000, 300);
     let status = stage
         .until_cluster("the capacity is 1000", |is| is["ceph"]["capacity"]["bytesTotal"] == 1_000)
@@ -217,10 +266,19 @@ async fn the_cluster_shows_the_health_and_the_capacity_that_were_asked_for() -> 
     ensure!(status["ceph"]["previousHealth"] == "HEALTH_OK", "{status}");
     ensure!(status["phase"] == "Ready", "{status}");
 
+    stage.delete("old").await?;
     stage.create("waits").await?;
-    stage.until("waits", "Progressing").await?;
+    let waits = stage.until("waits", "Progressing").await?;
+    let old = stage.pools.get("old").await?;
+    // Either one would be done by the second look at it.
+    stage.until_looked(stage.cluster.audit().mark()?, 10).await?;
+    for before in [waits, old] {
+        let now = stage.pools.get(&before.name_any()).await?;
+        ensure!(now.resource_version() == before.resource_version(), "{before:?} became {now:?}");
+    }
     stage.rook.set_health(Health::Warn, &[("POOL_NEARFULL", "1 pool nearfull")]);
     stage.until("waits", "Ready").await?;
+    stage.until_gone("old").await?;
     let status = stage.until_cluster("HEALTH_WARN", |is| is["ceph"]["health"] == "HEALTH_WARN").await?;
     ensure!(status["ceph"]["details"].as_object().is_some_and(|details| details.len() == 1), "{status}");
     stage.rook.set_health(Health::Ok, &[]);
@@ -248,6 +306,33 @@ async fn a_pool_with_images_is_not_deleted() -> Result<()> {
     );
     stage.rook.set_images("full", 0);
     stage.until_gone("full").await?;
+    stage.end().await
+}
+
+#[tokio::test]
+async fn a_group_with_subvolumes_is_not_deleted() -> Result<()> {
+    let stage = stage().await?;
+    let groups = Kind::CephFilesystemSubVolumeGroup.api(&stage.client, NAMESPACE);
+    let group = json!({
+        "apiVersion": "ceph.rook.io/v1", "kind": "CephFilesystemSubVolumeGroup",
+        "metadata": { "name": "full" }, "spec": { "filesystemName": FILE_SYSTEM },
+    });
+    groups.create(&PostParams::default(), &serde_json::from_value(group)?).await?;
+    eventually(SOON, "the group is Ready", || async {
+        Ok((groups.get("full").await?.data["status"]["phase"] == "Ready").then_some(()))
+    })
+    .await?;
+    stage.rook.set_subvolumes("full", 1);
+    groups.delete("full", &DeleteParams::default()).await?;
+    // Rook writes no events about groups, so there are only its looks to wait for.
+    stage.until_looked(stage.cluster.audit().mark()?, 5).await?;
+    let group = groups.get("full").await?;
+    ensure!(group.finalizers() == ["cephfilesystemsubvolumegroup.ceph.rook.io"], "{:?}", group.finalizers());
+    stage.rook.set_subvolumes("full", 0);
+    eventually(SOON, "the group is gone", || async {
+        Ok(groups.get_opt("full").await?.is_none().then_some(()))
+    })
+    .await?;
     stage.end().await
 }
 
