@@ -29,10 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `$$` goes along so that a program can see whether the keeper died before the wish for the signal was in place.
 const KEEPER: &str = r#"# Starts what it is told to, one start script a line; ends all of it when the pipe closes.
+# When the owner ends while a program here is stopped, the kernel sends this signal to the whole group. Programs get it unchanged.
+trap : HUP
 echo $$ > keeper.pid
 while IFS= read -r script; do
     setpriv --pdeathsig KILL sh "$script" $$ &
 done
+trap '' HUP
 [ ! -f sweep.sh ] || exec setsid sh sweep.sh $$
 kill -9 0
 "#;
