@@ -29,7 +29,7 @@ pub fn find() -> Result<Image> {
     let packages: Vec<&str> = packages.split_whitespace().collect();
     let what = "building the image of Rook and Ceph from Debian's packages";
     let dir = recipe::once(&format!("image-rook-ceph-{key}"), what, |dir, work| {
-        let context = tempfile::tempdir().context("no room for the files of an image")?;
+        let context = work.dir()?;
         // One layer: each more would cost a copy of the whole.
         let mut debian = Command::new("mmdebstrap");
         debian.args(["--mode=root", "--variant=apt", "--aptopt=APT::Install-Recommends \"false\""]);
