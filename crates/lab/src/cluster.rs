@@ -90,7 +90,7 @@ impl ClusterBuilder {
                     return Ok(cluster);
                 }
                 Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
-                    tracing::info!("a port of cluster {name} was taken by somebody else, trying others");
+                    eprintln!("cluster {name}: a port was taken by somebody else, trying others");
                     home.empty()?;
                     tries += 1;
                 }
@@ -286,7 +286,7 @@ impl Cluster {
         crate::eventually(Duration::from_secs(10), &format!("{name} lives"), lives).await
     }
 
-    /// Stops everything and removes the directory. Dropping does the same, but blocks and tells no error.
+    /// Stops everything and removes the directory. Dropping does the same, but blocks and tells errors only on standard error.
     pub async fn stop(self) -> Result<()> {
         let keeper = self.keeper.clone();
         let ended = blocking(move || keeper.end()).await;

@@ -32,7 +32,8 @@ pub(crate) fn root() -> PathBuf {
     workspace.join("target").join("lab")
 }
 
-/// A claimed directory. It is removed when this is dropped, unless the user wants to keep it.
+/// A claimed directory. It is removed when this is dropped, unless the user wants to keep it or something is left that only
+/// the directory tells of. The next sweep tries again then.
 #[derive(Debug)]
 pub(crate) struct Home {
     root: PathBuf,
@@ -48,7 +49,7 @@ impl Home {
         let root = make_root(root)?;
         let _lab = lock_lab(&root)?;
         if let Err(error) = sweep_locked(&root) {
-            tracing::warn!("{error:#}");
+            eprintln!("{error:#}");
         }
         let dir = root.join(name);
         if let Some(owner) = owner(&dir) {
@@ -57,6 +58,10 @@ impl Home {
             );
         }
         clear(&dir)?;
+        // With its lock it is one that the sweep could not give up; without, all is on record.
+        if dir.join(LOCK).exists() {
+            record_usage(&dir)?;
+        }
         remove(&dir)?;
         DirBuilder::new()
             .mode(0o700)
@@ -79,8 +84,9 @@ impl Home {
         &self.dir
     }
 
-    /// Empties the directory for another try; the claim stays.
+    /// Empties the directory for another try; the claim stays. Nothing of the try before may be left: here is how it would be found.
     pub(crate) fn empty(&self) -> Result<()> {
+        clear(&self.dir)?;
         for entry in std::fs::read_dir(&self.dir)? {
             let path = entry?.path();
             if path.is_dir() {
@@ -95,9 +101,9 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let result = lock_lab(&self.root).and_then(|_lab| give_up(&self.dir));
+        let result = lock_lab(&self.root).and_then(|_lab| clear(&self.dir).and_then(|()| give_up(&self.dir)));
         if let Err(error) = result {
-            tracing::warn!("{error:#}");
+            eprintln!("failed to clean up {}, the next start tries again: {error:#}", self.dir.display());
         }
     }
 }
@@ -128,7 +134,7 @@ pub(crate) fn sweep(root: &Path) -> Result<()> {
 
 /// One directory that cannot be cleaned up is no reason to leave the others, but it is told.
 fn sweep_locked(root: &Path) -> Result<()> {
-    let mut outcome = Ok(());
+    let mut outcomes = Vec::new();
     for entry in std::fs::read_dir(root)? {
         let dir = entry?.path();
         // Without a lock file it is not a cluster, or one that the user wanted to keep.
@@ -137,10 +143,9 @@ fn sweep_locked(root: &Path) -> Result<()> {
             continue;
         }
         let swept = clear(&dir).and_then(|()| give_up(&dir));
-        outcome =
-            outcome.and(swept.with_context(|| format!("failed to clean up {} after a crash", dir.display())));
+        outcomes.push(swept.with_context(|| format!("failed to clean up {} after a crash", dir.display())));
     }
-    outcome
+    leftovers::all(outcomes)
 }
 
 /// Ends the processes of a directory and removes what of theirs the kernel keeps.
@@ -149,17 +154,26 @@ fn clear(dir: &Path) -> Result<()> {
     leftovers::remove(dir)
 }
 
-/// Removes the directory, or just its lock when its owner wanted to look into it. What is to be on record is written down before.
+/// Removes the directory, or just its lock when its owner wanted to look into it. What is to be on record is written down before; when that
+/// fails all stays, because a call that is lost here would be one that nobody made.
 fn give_up(dir: &Path) -> Result<()> {
-    let recorded = record_usage(dir);
-    remove_or_keep(dir).and(recorded)
+    record_usage(dir)?;
+    remove_or_keep(dir)
 }
 
 fn record_usage(dir: &Path) -> Result<()> {
     let Ok(into) = std::fs::read(dir.join(USAGE)) else { return Ok(()) };
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let log = dir.join(AUDIT_LOG);
-    if log.exists() { usage::record(&name, &log, Path::new(OsStr::from_bytes(&into))) } else { Ok(()) }
+    if !log.exists() {
+        return Ok(());
+    }
+    usage::record(&name, &log, Path::new(OsStr::from_bytes(&into))).with_context(|| {
+        format!(
+            "what the operator did is not on record, so {} stays: remove it if that does not matter",
+            dir.display()
+        )
+    })
 }
 
 fn remove_or_keep(dir: &Path) -> Result<()> {
@@ -246,10 +260,21 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_did_is_on_record_also_when_its_cluster_was_killed() {
+    fn a_directory_is_given_up_only_after_what_runs_in_it() {
         let root = tempfile::tempdir().unwrap();
-        let dead = root.path().join("dead");
-        let into = root.path().join(".usage");
+        let home = Home::claim(root.path(), "a").unwrap();
+        let file = home.dir().join("file");
+        std::fs::write(&file, "").unwrap();
+        let mut child = std::process::Command::new("tail").arg("-f").arg(&file).spawn().unwrap();
+        std::fs::write(home.dir().join("tail.pid"), child.id().to_string()).unwrap();
+        drop(home);
+        assert!(!file.exists());
+        assert!(child.try_wait().unwrap().is_some(), "it runs without its directory");
+    }
+
+    /// A directory whose owner was killed after the operator had listed pods.
+    fn dead_with_a_call(root: &Path, into: &Path) -> PathBuf {
+        let dead = root.join("dead");
         std::fs::create_dir(&dead).unwrap();
         std::fs::write(dead.join(LOCK), "1").unwrap();
         std::fs::write(dead.join(USAGE), into.as_os_str().as_bytes()).unwrap();
@@ -258,10 +283,33 @@ mod tests {
             "user": {"username": crate::install::USER}, "responseStatus": {"code": 200},
         });
         std::fs::write(dead.join(AUDIT_LOG), format!("{call}\n")).unwrap();
+        dead
+    }
+
+    #[test]
+    fn what_the_operator_did_is_on_record_also_when_its_cluster_was_killed() {
+        let root = tempfile::tempdir().unwrap();
+        let into = root.path().join(".usage");
+        let dead = dead_with_a_call(root.path(), &into);
         sweep(root.path()).unwrap();
         assert!(!dead.exists());
         let found = usage::read(&into).unwrap();
         assert!(found.iter().any(|usage| usage.cluster == "dead" && usage.resource == "pods"), "{found:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_put_on_record_stays_until_it_can() {
+        let root = tempfile::tempdir().unwrap();
+        let into = root.path().join(".usage");
+        let dead = dead_with_a_call(root.path(), &into);
+        std::fs::write(&into, "in the way").unwrap();
+        let error = format!("{:#}", sweep(root.path()).unwrap_err());
+        assert!(error.contains("not on record") && dead.exists(), "{error}");
+        assert!(Home::claim(root.path(), "dead").is_err() && dead.exists());
+        std::fs::remove_file(&into).unwrap();
+        sweep(root.path()).unwrap();
+        assert!(!dead.exists());
+        assert_eq!(usage::read(&into).unwrap().len(), 1);
     }
 
     #[test]

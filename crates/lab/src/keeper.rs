@@ -29,10 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `$$` goes along so that a program can see whether the keeper died before the wish for the signal was in place.
 const KEEPER: &str = r#"# Starts what it is told to, one start script a line; ends all of it when the pipe closes.
+# When the owner ends while a program here is stopped, the kernel sends this signal to the whole group. Programs get it unchanged.
+trap : HUP
 echo $$ > keeper.pid
 while IFS= read -r script; do
     setpriv --pdeathsig KILL sh "$script" $$ &
 done
+trap '' HUP
 [ ! -f sweep.sh ] || exec setsid sh sweep.sh $$
 kill -9 0
 "#;
@@ -165,11 +168,13 @@ impl Keeper {
         let mut shell = self.shell();
         // Those that are about to end are not found any more, but must be waited for.
         let running = processes::all_recorded(&self.dir);
-        if shell.orders.take().is_some() {
+        if let Some(orders) = shell.orders.take() {
             // At once, and also when the shell is stopped or stuck. Not reaped yet, so the id is still its own.
             if let Some(group) = i32::try_from(shell.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
+            // Later than the signal: a shell that lives would begin to sweep.
+            drop(orders);
             shell.child.wait().context("failed to wait for the keeper")?;
         }
         processes::end_all(&self.dir, running, PATIENCE)?;
@@ -192,7 +197,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::warn!("{error:#}");
+            eprintln!("{error:#}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 
@@ -36,18 +36,36 @@ pub(crate) fn hierarchies() -> Vec<PathBuf> {
     found
 }
 
-/// Removes it all. The processes of the directory have ended before.
+/// Removes it all, whatever of it fails. The processes of the directory have ended before.
 pub(crate) fn remove(dir: &Path) -> Result<()> {
-    for hierarchy in hierarchies() {
-        remove_cgroup(&hierarchy.join(cgroup_name(dir)))?;
-    }
-    for device in loop_devices(dir) {
-        run(Command::new("losetup").args(["--detach", &device]))?;
-    }
-    for mount in mounts(dir) {
-        run(Command::new("umount").args(["--lazy", &mount]))?;
-    }
+    let began = Instant::now();
+    let name = cgroup_name(dir);
+    let groups = hierarchies().into_iter().map(|hierarchy| remove_cgroup(&hierarchy.join(&name), began));
+    let mut outcomes: Vec<Result<()>> = groups.collect();
+    outcomes.extend(loop_devices(dir).iter().map(|device| detach(device, dir)));
+    let unmount = |mount: &String| run(Command::new("umount").args(["--lazy", mount])).map(drop);
+    outcomes.extend(mounts(dir).iter().map(unmount));
+    all(outcomes)
+}
+
+/// One error that tells of all.
+pub(crate) fn all(outcomes: Vec<Result<()>>) -> Result<()> {
+    let errors: Vec<String> =
+        outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    ensure!(errors.is_empty(), "{}", errors.join("; "));
     Ok(())
+}
+
+/// Looks again before and after: whoever else detaches it may be faster, and its number is soon somebody else's.
+fn detach(device: &String, dir: &Path) -> Result<()> {
+    let is_ours = || loop_devices(dir).contains(device);
+    if !is_ours() {
+        return Ok(());
+    }
+    match run(Command::new("losetup").args(["--detach", device])) {
+        Err(error) if is_ours() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The loop devices whose file is in the directory, after those that kubelets have laid over them.
@@ -102,8 +120,7 @@ pub(crate) fn mounts(dir: &Path) -> Vec<String> {
     found
 }
 
-fn remove_cgroup(top: &Path) -> Result<()> {
-    let started = Instant::now();
+fn remove_cgroup(top: &Path, began: Instant) -> Result<()> {
     while top.exists() {
         let mut groups = vec![top.to_path_buf()];
         let mut next = 0;
@@ -121,7 +138,7 @@ fn remove_cgroup(top: &Path) -> Result<()> {
             let _ = std::fs::remove_dir(group);
         }
         if top.exists() {
-            if started.elapsed() > PATIENCE {
+            if began.elapsed() > PATIENCE {
                 bail!("{} cannot be removed: see the processes in its cgroup.procs files", top.display());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -130,7 +147,8 @@ fn remove_cgroup(top: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same for the keeper, which has only a shell: run when the owner is gone, so that not even a crash leaves much.
+/// The same for the keeper, which has only a shell: run when the owner is gone, so that not even a crash leaves much. It takes turns with
+/// the lab's own sweeps, and leaves a directory alone that somebody has claimed anew.
 pub(crate) fn script(dir: &Path) -> String {
     let (dir, group) = (crate::keeper::quote(&dir.to_string_lossy()), cgroup_name(dir));
     format!(
@@ -142,6 +160,12 @@ pid=$(cat "$dir/core.pid" 2>/dev/null)
 if [ -n "$pid" ] && tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null | grep -qF "$dir/"; then
     kill -9 "$pid"
 fi
+# One sweep at a time; and where somebody has begun anew, nothing is left to sweep.
+if [ -f "$dir/../.lock" ]; then
+    exec 9< "$dir/../.lock"
+    flock 9
+fi
+[ -f "$dir/lock" ] && flock --shared --wait 1 "$dir/lock" true || exit 0
 # Refused as long as a process in there is ending.
 tries=0
 while [ "$tries" -lt 400 ]; do

@@ -47,6 +47,7 @@
 
 mod access;
 pub mod audit;
+mod building;
 mod certificates;
 pub mod cluster;
 mod control_plane;

@@ -306,9 +306,12 @@ pub(crate) async fn launch(
     let ready = async {
         control_plane.wait_until_ready(keeper, &names).await?;
         said("control plane ready");
-        Ok(())
+        Ok::<(), anyhow::Error>(())
     };
-    tokio::try_join!(machines, ready)?;
+    // Both to their end: what works on in this directory would meet the next try. A port that is taken is said by the first.
+    let (ready, machines) = tokio::join!(ready, machines);
+    ready?;
+    machines?;
     let client = control_plane.server.client(&control_plane.admin)?;
     nodes.join(&client, keeper).await?;
     dns::install(&client, &nodes.materials.dns.name).await?;

@@ -7,16 +7,16 @@
 mod key;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
+pub use crate::building::Work;
 use crate::home::open_lock;
-use crate::programs::go::{Progress, last_lines};
+use crate::programs::go::Progress;
 use crate::programs::{cache, source_dir};
 
 pub(crate) use key::key_of;
@@ -73,16 +73,20 @@ pub fn image(recipe: &str) -> Result<Image> {
     let program = program(recipe)?;
     let dir =
         once(&format!("image-{recipe}-{key}"), &format!("building the image {recipe}"), |dir, work| {
-            let context = tempfile::tempdir().context("no room for the files of an image")?;
+            let context = work.dir()?;
             std::fs::copy(&program, context.path().join(recipe))?;
             work.buildah(&source.join("Containerfile"), context.path(), &name, &dir.join(ARCHIVE))
         })?;
     Ok(Image { name, archive: dir.join(ARCHIVE) })
 }
 
-/// Writes the image of a program that is not made here as an archive; the same program gives the same bytes. Blocks.
+/// Writes the image of a program that is not made here as an archive; the same program gives the same bytes. Callers take turns. Blocks.
 pub fn archive_of(containerfile: &Path, program: &Path, name: &str, archive: &Path) -> Result<()> {
-    let context = tempfile::tempdir().context("no room for the files of an image")?;
+    let (Some(dir), Some(of)) = (archive.parent(), archive.file_name()) else {
+        bail!("{} is not a file", archive.display());
+    };
+    let mut work = Work::begin(dir, &of.to_string_lossy(), &format!("building the image {name}"))?;
+    let context = work.dir()?;
     let file = program.file_name().with_context(|| format!("{} is not a file", program.display()))?;
     let copy = context.path().join(file);
     std::fs::copy(program, &copy).with_context(|| format!("failed to copy {}", program.display()))?;
@@ -92,74 +96,14 @@ pub fn archive_of(containerfile: &Path, program: &Path, name: &str, archive: &Pa
     if archive.exists() {
         std::fs::remove_file(archive).with_context(|| format!("failed to remove {}", archive.display()))?;
     }
-    let log = tempfile::NamedTempFile::new().context("no room for a log")?;
-    let mut work = Work { log: log.path().to_owned(), what: format!("building the image {name}") };
     work.buildah(containerfile, context.path(), name, archive)
 }
 
 /// The name of the archive in a directory that [`once`] made.
 pub const ARCHIVE: &str = "image.tar";
 
-/// What a build may do: run programs that are shown as progress and that end with this process.
-#[derive(Debug)]
-pub struct Work {
-    log: PathBuf,
-    what: String,
-}
-
-impl Work {
-    /// Runs a program to its end; its last lines are in the error when it fails.
-    pub fn run(&mut self, command: &mut Command) -> Result<()> {
-        let output = File::create(&self.log)?;
-        let mut wrapped = Command::new("setpriv");
-        // The signal ends the program with this thread, which waits for it right here.
-        wrapped.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => wrapped.env(name, value),
-                None => wrapped.env_remove(name),
-            };
-        }
-        if let Some(dir) = command.get_current_dir() {
-            wrapped.current_dir(dir);
-        }
-        let mut child = wrapped
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-            .context("failed to run setpriv (Debian: util-linux)")?;
-        let mut progress = Progress::new(self.what.clone());
-        let status = progress.until_ended(&mut child)?;
-        ensure!(
-            status.success(),
-            "{}: `{}` failed: {status}\n{}",
-            self.what,
-            command.get_program().to_string_lossy(),
-            last_lines(&self.log)?
-        );
-        Ok(())
-    }
-
-    /// Builds an image from a Containerfile and writes it as an archive. Uses a store of its own, which is gone afterwards.
-    pub fn buildah(&mut self, file: &Path, context: &Path, name: &str, archive: &Path) -> Result<()> {
-        let store = tempfile::tempdir().context("no room for the store of buildah")?;
-        let buildah = || {
-            let mut command = Command::new("buildah");
-            command.arg("--root").arg(store.path().join("root"));
-            command.arg("--runroot").arg(store.path().join("run"));
-            command.args(["--storage-driver", "vfs"]);
-            command
-        };
-        for arguments in packing(file, context, name, archive) {
-            self.run(buildah().args(arguments))?;
-        }
-        Ok(())
-    }
-}
-
 /// What buildah is told: to make an image, and then to write it down.
-fn packing(file: &Path, context: &Path, name: &str, archive: &Path) -> [Vec<OsString>; 2] {
+pub(crate) fn packing(file: &Path, context: &Path, name: &str, archive: &Path) -> [Vec<OsString>; 2] {
     // The label would be the version of buildah: the same content would have other bytes on another machine.
     let flags = ["--isolation", "chroot", "--pull-never", "--timestamp", "0", "--identity-label=false"];
     let mut make: Vec<OsString> = vec!["bud".into()];
@@ -210,15 +154,10 @@ pub fn once(name: &str, what: &str, build: impl FnOnce(&Path, &mut Work) -> Resu
         return Ok(dir);
     }
     // Under another name first: what has the right name is always whole.
-    let unfinished = tempfile::Builder::new()
-        .prefix(".building-")
-        .tempdir_in(&cache)
-        .with_context(|| format!("failed to write to {}", cache.display()))?;
-    let content = unfinished.path().join("content");
-    std::fs::create_dir(&content)?;
+    let mut work = Work::begin(&cache, name, what)?;
+    let content = work.content()?;
     let mut progress = Progress::new(format!("{what} (once; kept in {})", dir.display()));
     progress.say();
-    let mut work = Work { log: unfinished.path().join("log"), what: what.to_owned() };
     build(&content, &mut work)?;
     progress.say();
     std::fs::rename(&content, &dir).with_context(|| format!("failed to make {}", dir.display()))?;

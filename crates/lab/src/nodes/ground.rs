@@ -110,12 +110,14 @@ fn link(core: Pid, machine: Pid, plan: &Plan, spot: &Spot) -> Result<()> {
 
 /// Runs `ip` commands in the network namespace of a process. Process ids in them are the machine's.
 pub(crate) fn ip_batch(within: Pid, commands: &str) -> Result<()> {
-    use std::io::Write as _;
-    let mut file = tempfile::NamedTempFile::new()?;
+    use std::io::{Seek as _, Write as _};
+    // It has no name, so nothing of it can be left.
+    let mut file = tempfile::tempfile()?;
     file.write_all(commands.as_bytes())?;
+    file.rewind()?;
     let mut net = std::ffi::OsString::from("--net=");
     net.push(network_of(within));
-    run(Command::new("nsenter").arg(net).args(["--", "ip", "-batch"]).arg(file.path()))
+    run(Command::new("nsenter").arg(net).args(["--", "ip", "-batch", "-"]).stdin(file))
         .with_context(|| format!("in a network of the lab:\n{commands}"))?;
     Ok(())
 }

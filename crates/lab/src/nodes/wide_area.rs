@@ -272,7 +272,7 @@ impl Drop for WideArea {
     fn drop(&mut self) {
         for end in &self.ends {
             if let Err(error) = end.disconnect() {
-                tracing::warn!("{error:#}");
+                eprintln!("{error:#}");
             }
         }
     }

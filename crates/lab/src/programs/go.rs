@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
 use super::NAMES;
+use crate::building::Work;
 use crate::control_plane::hex;
 use crate::home::open_lock;
 
@@ -92,7 +93,7 @@ impl Build {
         self.wait_for_turn(&lock, cache)?;
         // Another process may have built it while this one waited.
         if !dir.join(PROGRAM).is_file() {
-            self.build_into(cache, &dir)?;
+            self.build_into(cache, &name, &dir)?;
         }
         Ok(dir)
     }
@@ -113,55 +114,34 @@ impl Build {
     }
 
     /// Under another name first: what has the right name is always whole.
-    fn build_into(&self, cache: &Path, dir: &Path) -> Result<()> {
-        let unfinished = tempfile::Builder::new()
-            .prefix(".building-")
-            .tempdir_in(cache)
-            .with_context(|| format!("failed to write to {}", cache.display()))?;
-        let log = unfinished.path().join("log");
-        let output = File::create(&log)?;
-        // The signal ends the compiler with this thread, which waits for it right here.
-        let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "INT", &self.go])
-            .args(self.arguments())
-            .arg("-o")
-            .arg(unfinished.path().join(PROGRAM))
-            .arg(".")
-            .envs([
-                ("GOTOOLCHAIN", "local"),
-                ("CGO_ENABLED", "0"),
-                ("GOFLAGS", "-mod=readonly"),
-                ("GOWORK", "off"),
-            ])
-            .current_dir(&self.source)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-            .context("failed to run setpriv (Debian: util-linux)")?;
-        let mut progress = Progress::new(format!(
+    fn build_into(&self, cache: &Path, name: &str, dir: &Path) -> Result<()> {
+        let what = format!(
             "building Kubernetes {} from source (about 5 minutes, once; cached in {})",
             self.version,
             dir.display()
-        ));
-        progress.say();
-        let status = progress.until_ended(&mut child)?;
-        ensure!(
-            status.success(),
-            "Kubernetes {} did not build: {status}\n{}",
-            self.version,
-            last_lines(&log)?
         );
+        let mut work = Work::begin(cache, name, &what)?;
+        let content = work.content()?;
+        let mut go = Command::new(&self.go);
+        go.args(self.arguments()).arg("-o").arg(content.join(PROGRAM)).arg(".").current_dir(&self.source);
+        go.envs([
+            ("GOTOOLCHAIN", "local"),
+            ("CGO_ENABLED", "0"),
+            ("GOFLAGS", "-mod=readonly"),
+            ("GOWORK", "off"),
+        ]);
+        let mut progress = Progress::new(what);
         progress.say();
-        std::fs::remove_file(&log)?;
+        work.run(&mut go)?;
+        progress.say();
         for name in NAMES {
-            symlink(PROGRAM, unfinished.path().join(name))?;
+            symlink(PROGRAM, content.join(name))?;
         }
         // Left over only if somebody deleted the program from within.
         if dir.exists() {
             std::fs::remove_dir_all(dir)?;
         }
-        std::fs::rename(unfinished.keep(), dir).with_context(|| format!("failed to make {}", dir.display()))
+        std::fs::rename(&content, dir).with_context(|| format!("failed to make {}", dir.display()))
     }
 
     fn arguments(&self) -> Vec<String> {

@@ -59,7 +59,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, server: A
             }
             Err(error) => {
                 // Out of file handles, most likely: give others time to close some.
-                tracing::warn!(%error, "the fault proxy cannot accept a connection");
+                eprintln!("the fault proxy cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -140,7 +140,7 @@ async fn ready(mut plan: Plan, shared: &Shared) -> Result<Plan, Dead> {
         if let Some(write) = plan.write.clone() {
             // On its own, so that a client that gives up does not stop it half-way.
             if let Err(error) = shared.spawn(action(write)).await {
-                tracing::error!(%error, "the action before a write failed");
+                eprintln!("the action before a write failed: {error}");
             }
         }
     }
@@ -181,7 +181,7 @@ async fn write(
         let reply = reply.and_then(|reply| {
             reply
                 .inspect_err(|error| {
-                    tracing::warn!(error = format!("{error:#}"), "no answer from the API server");
+                    tracing::debug!(error = format!("{error:#}"), "no answer from the API server");
                 })
                 .ok()
         });
@@ -222,7 +222,7 @@ async fn read(
         return silence().await;
     }
     let reply = reply.map_err(|error| {
-        tracing::warn!(error = format!("{error:#}"), "no answer from the API server");
+        tracing::debug!(error = format!("{error:#}"), "no answer from the API server");
         Closed
     })?;
     let (mut parts, body) = reply.into_parts();

@@ -48,7 +48,7 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     let imported = async {
         cluster.import_image(&image.archive).await?;
         said("image of Rook and Ceph imported");
-        Ok(())
+        Ok::<(), anyhow::Error>(())
     };
     let installed = async {
         module::install_crds(&client).await?;
@@ -56,7 +56,10 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
         said("kinds and rights of Rook installed");
         Ok::<(), anyhow::Error>(())
     };
-    tokio::try_join!(imported, installed)?;
+    // Both to their end: nothing may work on in a cluster that is given up.
+    let (imported, installed) = tokio::join!(imported, installed);
+    imported?;
+    installed?;
 
     let names: Vec<String> = (1..=cluster.node_count())
         .map(|number| cluster.node(number).map(|node| node.name().to_owned()))

@@ -33,7 +33,7 @@ pub fn find() -> Result<Image> {
     let program = recipe::program("rook")?;
     let what = "building the image of Rook and Ceph from Debian's packages";
     let dir = recipe::once(&format!("image-rook-ceph-{key}"), what, |dir, work| {
-        let context = tempfile::tempdir().context("no room for the files of an image")?;
+        let context = work.dir()?;
         // One layer: each more would cost a copy of the whole.
         let mut debian = Command::new("mmdebstrap");
         let tar = context.path().join("root.tar");

@@ -1,6 +1,8 @@
 //! Nothing of a cluster with nodes is left when its owner ends, however that happens: no process, mount, network, loop device, cgroup.
 
-use std::collections::BTreeSet;
+#[path = "leftovers/traces.rs"]
+mod traces;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,125 +11,11 @@ use std::time::{Duration, Instant};
 use aquifer_lab::Lab;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::isolation::programs;
+pub(super) use traces::everything;
+use traces::{Known, Traces, loops, ticks};
 
-/// Every process of a cluster: its programs, what shares a process namespace with them, and what those started.
-pub(super) fn everything(dir: &Path) -> Vec<(String, i32)> {
-    let machine = std::fs::read_link("/proc/self/ns/pid").unwrap();
-    let space = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let mut found = programs(dir);
-    let spaces: BTreeSet<PathBuf> =
-        found.iter().filter_map(|(_, pid)| space(*pid)).filter(|of| *of != machine).collect();
-    let mut others = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok());
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        let name = format!("({})", line.split(' ').next().unwrap_or_default());
-        let ours = line.contains(&format!("{}/", dir.display()))
-            || space(pid).is_some_and(|of| spaces.contains(&of));
-        if ours && !found.iter().any(|(_, known)| *known == pid) {
-            found.push((name.clone(), pid));
-        }
-        others.push((name, pid, parent));
-    }
-    let mut next = 0;
-    while let Some((_, parent)) = found.get(next).cloned() {
-        next += 1;
-        for (name, pid, of) in &others {
-            if *of == Some(parent) && !found.iter().any(|(_, known)| known == pid) {
-                found.push((name.clone(), *pid));
-            }
-        }
-    }
-    found
-}
-
-/// What there is of a directory outside of it.
-#[derive(Debug, Default, PartialEq)]
-struct Traces {
-    processes: Vec<String>,
-    mounts: Vec<String>,
-    loops: Vec<String>,
-    cgroups: Vec<PathBuf>,
-    links: Vec<String>,
-    namespaces: Vec<String>,
-}
-
-impl Traces {
-    fn of(dir: &Path, known: &[(String, i32)]) -> Self {
-        let inside = format!("{}/", dir.display());
-        let lives =
-            |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-        let mut processes: Vec<String> =
-            known.iter().filter(|(_, pid)| lives(*pid)).map(|(name, pid)| format!("{name} {pid}")).collect();
-        let mut mounts = Vec::new();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
-            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.contains(&inside)
-                && !line.contains("aquifer-lab-hold")
-                && !known.iter().any(|(_, at)| *at == pid)
-            {
-                processes.push(line);
-            }
-            // In whatever mount namespace there still is.
-            let table = std::fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
-            mounts.extend(
-                table.lines().filter(|line| line.contains(&inside)).map(|line| format!("{pid}: {line}")),
-            );
-        }
-        let loops = std::fs::read_dir("/sys/block").unwrap().flatten().filter_map(|entry| {
-            let file = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-            file.starts_with(&inside).then(|| entry.file_name().to_string_lossy().into_owned())
-        });
-        let names = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
-        Self {
-            processes,
-            mounts,
-            loops: loops.collect(),
-            cgroups: cgroups(dir),
-            links: links(),
-            namespaces: names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect(),
-        }
-    }
-
-    fn is_empty_but_for(&self, before: &Self) -> bool {
-        self.processes.is_empty()
-            && self.mounts.is_empty()
-            && self.loops.is_empty()
-            && self.cgroups.is_empty()
-            && self.links == before.links
-            && self.namespaces == before.namespaces
-    }
-}
-
-/// The links of the machine itself.
-fn links() -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir("/sys/class/net")
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
-}
-
-/// Where the cluster's kubelets put their pods, as one of them was told.
-fn cgroups(dir: &Path) -> Vec<PathBuf> {
-    let name = name_of_cgroups(dir);
-    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
-    hierarchies.map(|entry| entry.path().join(&name)).filter(|path| path.is_dir()).collect()
-}
-
-fn name_of_cgroups(dir: &Path) -> String {
-    use sha2::Digest;
-    let digest = sha2::Sha256::digest(dir.as_os_str().as_encoded_bytes());
-    digest[..6].iter().fold("aquifer-lab-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
-}
+/// A first start may have to build the image before.
+const DISKS_WITHIN: Duration = Duration::from_mins(20);
 
 struct Owner {
     child: Child,
@@ -170,9 +58,23 @@ impl Owner {
         }
     }
 
-    fn kill(&mut self) {
+    /// Gives what there was of the cluster when it was killed.
+    fn kill(&mut self) -> Known {
+        let mut known = Known::of(&self.dir);
         self.child.kill().unwrap();
+        known.ticks = ticks();
         self.child.wait().unwrap();
+        known
+    }
+
+    /// Waits until the start has disks; how long that takes is the machine's business.
+    fn wait_for_disks(&mut self) {
+        let began = Instant::now();
+        while loops(&self.dir).is_empty() {
+            assert!(self.child.try_wait().unwrap().is_none(), "the start ended without disks");
+            assert!(began.elapsed() < DISKS_WITHIN, "no disks after {DISKS_WITHIN:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -183,7 +85,7 @@ impl Drop for Owner {
     }
 }
 
-fn wait_until_gone(why: &str, dir: &Path, known: &[(String, i32)], before: &Traces) {
+fn wait_until_gone(why: &str, dir: &Path, known: &Known, before: &Traces) {
     let began = Instant::now();
     loop {
         let traces = Traces::of(dir, known);
@@ -198,38 +100,40 @@ fn wait_until_gone(why: &str, dir: &Path, known: &[(String, i32)], before: &Trac
 
 #[test]
 fn when_the_owner_is_killed_its_nodes_leave_nothing() {
-    let before = Traces::of(Path::new("/nowhere"), &[]);
+    let before = Traces::of(Path::new("/nowhere"), &Known::default());
     let mut owner = Owner::start("killed-nodes");
     owner.add_loop_devices();
-    let known = everything(&owner.dir);
-    let shims = known.iter().filter(|(name, _)| name.contains("shim")).count();
-    assert!(shims > 0 && known.len() > 15, "{known:?}");
+    let known = Known::of(&owner.dir);
+    let processes = &known.processes;
+    let shims = processes.iter().filter(|(name, _)| name.contains("shim")).count();
+    assert!(shims > 0 && processes.len() > 15, "{processes:?}");
     let traces = Traces::of(&owner.dir, &known);
     assert!(
         !traces.mounts.is_empty() && !traces.loops.is_empty() && !traces.cgroups.is_empty(),
         "{traces:#?}"
     );
+    // Three kinds for the core, for the node and for its pods.
+    assert!(known.namespaces.len() >= 9 && !traces.namespaces.is_empty(), "{:?}", known.namespaces);
     assert_eq!(traces.links, before.links, "the lab has a link in the machine's own network");
 
     // A node that hangs must not hold anything up.
     let space = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let node = known.iter().find(|(name, _)| name == "n1").unwrap().1;
-    for (_, pid) in known.iter().filter(|(_, pid)| space(*pid) == space(node)) {
+    let node = known.pid("n1");
+    for (_, pid) in processes.iter().filter(|(_, pid)| space(*pid) == space(node)) {
         kill_process(Pid::from_raw(*pid).unwrap(), Signal::STOP).unwrap();
     }
 
-    owner.kill();
+    let known = owner.kill();
     wait_until_gone("owner killed", &owner.dir, &known, &before);
-    assert!(owner.dir.exists());
     Lab::sweep().unwrap();
     assert!(!owner.dir.exists());
 }
 
 #[test]
 fn when_the_owner_lets_go_its_nodes_leave_nothing() {
-    let before = Traces::of(Path::new("/nowhere"), &[]);
+    let before = Traces::of(Path::new("/nowhere"), &Known::default());
     let mut owner = Owner::start("let-go-nodes");
-    let known = everything(&owner.dir);
+    let known = Known::of(&owner.dir);
     drop(owner.child.stdin.take());
     assert!(owner.child.wait().unwrap().success());
     assert!(
@@ -242,14 +146,13 @@ fn when_the_owner_lets_go_its_nodes_leave_nothing() {
 
 #[test]
 fn what_a_crash_of_owner_and_keeper_leaves_is_swept_by_the_next_start() {
-    let before = Traces::of(Path::new("/nowhere"), &[]);
+    let before = Traces::of(Path::new("/nowhere"), &Known::default());
     let mut owner = Owner::start("crashed-nodes");
     owner.add_loop_devices();
-    let known = everything(&owner.dir);
-    let keeper = known.iter().find(|(name, _)| name == "keeper").unwrap().1;
+    let keeper = Known::of(&owner.dir).pid("keeper");
     // Stopped, it cannot tidy up; only the kernel's own signals are left.
     kill_process(Pid::from_raw(keeper).unwrap(), Signal::STOP).unwrap();
-    owner.kill();
+    let known = owner.kill();
     kill_process(Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -259,19 +162,34 @@ fn what_a_crash_of_owner_and_keeper_leaves_is_swept_by_the_next_start() {
     drop(next);
 }
 
-/// Kills starts of clusters at these moments (milliseconds), and starts another one after them.
-fn kill_starts(name: &str, floors: &[&str], moments: &[u64]) {
-    let before = Traces::of(Path::new("/nowhere"), &[]);
+/// When a start is killed. The moment is the point of these tests; there is nothing to wait for.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    AfterStart(Duration),
+    AfterDisks(Duration),
+}
+
+impl Moment {
+    fn wait(self, owner: &mut Owner) {
+        let (Moment::AfterStart(pause) | Moment::AfterDisks(pause)) = self;
+        if let Moment::AfterDisks(_) = self {
+            owner.wait_for_disks();
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+/// Kills starts of clusters at these moments, and starts another one after them.
+fn kill_starts(name: &str, floors: &[&str], moments: &[Moment]) {
+    let before = Traces::of(Path::new("/nowhere"), &Known::default());
     for (n, moment) in moments.iter().enumerate() {
         let mut owner = Owner::spawn(&format!("{name}-{n}"), floors);
-        // The moment is the point of this test; there is nothing to wait for.
-        std::thread::sleep(Duration::from_millis(*moment));
-        let known = if owner.dir.exists() { everything(&owner.dir) } else { Vec::new() };
-        let loops = Traces::of(&owner.dir, &[]).loops.len();
-        owner.kill();
-        let moment = Duration::from_millis(*moment);
-        let what =
-            format!("killed after {moment:?}, with {} processes and {loops} loop devices", known.len());
+        moment.wait(&mut owner);
+        let loops = loops(&owner.dir).len();
+        assert!(loops > 0 || !matches!(moment, Moment::AfterDisks(_)), "the disks are gone before the kill");
+        let known = owner.kill();
+        let processes = known.processes.len();
+        let what = format!("killed {moment:?}, with {processes} processes and {loops} loop devices");
         wait_until_gone(&what, &owner.dir, &known, &before);
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -289,18 +207,22 @@ fn a_start_that_is_killed_at_any_moment_leaves_nothing_for_the_next() {
     let full = std::env::var_os("AQUIFER_FULL").is_some();
     let moments: Vec<u64> =
         if full { (0..10).map(|n| 100 + n * 1100).collect() } else { vec![300, 2000, 7000] };
+    let moments: Vec<Moment> =
+        moments.into_iter().map(Duration::from_millis).map(Moment::AfterStart).collect();
     println!("{} moments; the full run has 10", moments.len());
     kill_starts("moment", &["--nodes", "1"], &moments);
 }
 
-/// Up to the moment when Ceph is healthy, on an idle machine.
+/// Up to the moment when Ceph is healthy, on an idle machine. Each kill after the disks meets some.
 #[test]
 fn a_start_with_rook_that_is_killed_at_any_moment_leaves_nothing_for_the_next() {
-    let seconds: &[u64] = match std::env::var_os("AQUIFER_FULL") {
-        Some(_) => &[1, 6, 12, 20, 30, 45, 60, 80, 100, 130],
-        None => &[20],
+    let (early, late): (&[u64], &[u64]) = match std::env::var_os("AQUIFER_FULL") {
+        Some(_) => (&[1, 6, 12, 20], &[0, 10, 25, 45, 70, 100]),
+        None => (&[], &[0]),
     };
-    let moments: Vec<u64> = seconds.iter().map(|second| second * 1000).collect();
+    let early = early.iter().map(|seconds| Moment::AfterStart(Duration::from_secs(*seconds)));
+    let late = late.iter().map(|seconds| Moment::AfterDisks(Duration::from_secs(*seconds)));
+    let moments: Vec<Moment> = early.chain(late).collect();
     println!("{} moments; the full run has 10", moments.len());
     kill_starts("rook-moment", &["--rook"], &moments);
 }
