@@ -3,7 +3,8 @@
 #[path = "leftovers/traces.rs"]
 mod traces;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,26 +25,30 @@ struct Owner {
 
 impl Owner {
     fn spawn(name: &str, floors: &[&str]) -> Self {
+        Self::spawn_with(name, floors, |_| ())
+    }
+
+    fn spawn_with(name: &str, floors: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let name = format!("{name}-{}", std::process::id());
         std::fs::create_dir_all(Lab::root()).unwrap();
         let dir = Lab::root().canonicalize().unwrap().join(&name);
-        let child = Command::new(env!("CARGO_BIN_EXE_aquifer-lab-hold"))
-            .arg(&name)
-            .args(floors)
-            .env_remove("AQUIFER_LAB_KEEP")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self { child, dir }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_aquifer-lab-hold"));
+        command.arg(&name).args(floors).env_remove("AQUIFER_LAB_KEEP");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        change(&mut command);
+        Self { child: command.spawn().unwrap(), dir }
     }
 
     fn start(name: &str) -> Self {
         let mut owner = Self::spawn(name, &["--nodes", "1"]);
-        let mut line = String::new();
-        BufReader::new(owner.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(owner.dir.is_dir(), "the cluster did not start: {line:?}");
+        owner.wait_for_start();
         owner
+    }
+
+    fn wait_for_start(&mut self) {
+        let mut line = String::new();
+        BufReader::new(self.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(self.dir.is_dir(), "the cluster did not start: {line:?}");
     }
 
     /// A loop device on a file in the directory, and one that holds it, as the storage floor has them.
@@ -145,6 +150,28 @@ fn when_the_owner_lets_go_its_nodes_leave_nothing() {
 }
 
 #[test]
+fn what_cannot_be_removed_is_told_and_swept_later() {
+    let broken = tempfile::tempdir().unwrap();
+    let losetup = broken.path().join("losetup");
+    std::fs::write(&losetup, "#!/bin/sh\nexit 1\n").unwrap();
+    std::fs::set_permissions(&losetup, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", broken.path().display(), std::env::var("PATH").unwrap());
+    let mut owner = Owner::spawn_with("no-detach", &[], |command| {
+        command.env("PATH", path).stderr(Stdio::piped());
+    });
+    owner.wait_for_start();
+    owner.add_loop_devices();
+    drop(owner.child.stdin.take());
+    let mut said = String::new();
+    owner.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!owner.child.wait().unwrap().success());
+    assert!(said.contains("losetup --detach") && said.contains("tries again"), "{said}");
+    // With its directory gone nobody would know whose devices these are.
+    Lab::sweep().unwrap();
+    assert!(loops(&owner.dir).is_empty() && !owner.dir.exists());
+}
+
+#[test]
 fn what_a_crash_of_owner_and_keeper_leaves_is_swept_by_the_next_start() {
     let before = Traces::of(Path::new("/nowhere"), &Known::default());
     let mut owner = Owner::start("crashed-nodes");
@@ -188,6 +215,10 @@ fn kill_starts(name: &str, floors: &[&str], moments: &[Moment]) {
         let loops = loops(&owner.dir).len();
         assert!(loops > 0 || !matches!(moment, Moment::AfterDisks(_)), "the disks are gone before the kill");
         let known = owner.kill();
+        // Every other one at once, while its keeper is at it.
+        if n % 2 == 1 {
+            Lab::sweep().unwrap();
+        }
         let processes = known.processes.len();
         let what = format!("killed {moment:?}, with {processes} processes and {loops} loop devices");
         wait_until_gone(&what, &owner.dir, &known, &before);
