@@ -147,7 +147,8 @@ fn is_manager(manager: &str) -> bool {
 
 /// The names that rules name.
 fn names() -> BTreeSet<String> {
-    roles::operator_rules().into_iter().filter_map(|rule| rule.resource_names).flatten().collect()
+    let rules = roles::operator_rules().into_iter().chain(roles::operator_namespace_rules());
+    rules.filter_map(|rule| rule.resource_names).flatten().collect()
 }
 
 #[cfg(test)]

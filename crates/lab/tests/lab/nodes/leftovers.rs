@@ -247,13 +247,13 @@ fn a_start_that_is_killed_at_any_moment_leaves_nothing_for_the_next() {
 /// Up to the moment when Ceph is healthy, on an idle machine. Each kill after the disks meets some.
 #[test]
 fn a_start_with_rook_that_is_killed_at_any_moment_leaves_nothing_for_the_next() {
-    let (early, late): (&[u64], &[u64]) = match std::env::var_os("AQUIFER_FULL") {
-        Some(_) => (&[1, 6, 12, 20], &[0, 10, 25, 45, 70, 100]),
-        None => (&[], &[0]),
+    let (nodes, early, late): (&str, &[u64], &[u64]) = match std::env::var_os("AQUIFER_FULL") {
+        Some(_) => ("3", &[1, 6, 12, 20], &[0, 10, 25, 45, 70, 100]),
+        None => ("1", &[], &[0]),
     };
     let early = early.iter().map(|seconds| Moment::AfterStart(Duration::from_secs(*seconds)));
     let late = late.iter().map(|seconds| Moment::AfterDisks(Duration::from_secs(*seconds)));
     let moments: Vec<Moment> = early.chain(late).collect();
     println!("{} moments; the full run has 10", moments.len());
-    kill_starts("rook-moment", &["--rook"], &moments);
+    kill_starts("rook-moment", &["--nodes", nodes, "--rook"], &moments);
 }

@@ -37,7 +37,11 @@ const VOLATILE: [(&str, Class, &str); 15] = [
     ("*.status.conditions.*.lastHeartbeatTime", Class::Kind, "a time"),
     ("*.status.conditions.*.lastTransitionTime", Class::Kind, "a time"),
     ("cluster.generation", Class::Kind, "how often the lab changed its spec"),
-    ("cluster.status.observedGeneration", Class::Kind, "how often the lab changed its spec"),
+    (
+        "cluster.status.observedGeneration",
+        Class::Sometimes,
+        "Rook loses the last write of a pass when its cache is behind",
+    ),
     ("cluster.status.ceph.fsid", Class::Kind, "each cluster has its own"),
     ("cluster.status.ceph.lastChecked", Class::Kind, "a time"),
     ("cluster.status.ceph.capacity.*", Class::Kind, "sizes and a time"),
