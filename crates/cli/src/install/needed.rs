@@ -77,7 +77,7 @@ fn still_there(component: &Component) -> Option<String> {
     let why = match component.spec.desired() {
         Desired::Removed if current && reason == "Removed" => return None,
         Desired::Installed if current && reason == "External" && !leaves => return None,
-        Desired::Installed if reason == "External" => {
+        Desired::Installed if reason == "External" && leaves => {
             "is managed by somebody else, but objects of ours are left"
         }
         Desired::Removed => "is not removed yet",
