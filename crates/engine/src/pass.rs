@@ -393,7 +393,10 @@ impl<C: Controller> Pass<'_, C> {
         let uid = object.uid().to_owned();
         let verb = Verb::Unfinalize { finalizers, uid: uid.clone() };
         Some(match hands.write(&target, verb).await {
-            Ok(written) => Done::Wrote(target, written, Progress::Deleted(uid)),
+            Ok(written) => {
+                let held = revision(object.resource_version());
+                Done::Wrote(target, written, Progress::Released(uid, held))
+            }
             Err(error) if error.is_stale() => Done::Stale(target),
             Err(error) => Done::Failed(Fault::api(&format!("release {target}"), &error)),
         })

@@ -335,6 +335,9 @@ impl Store {
                     || inner.objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
             }
             Progress::Deleted(uid) => inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.deleting),
+            Progress::Released(uid, held) => {
+                inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.revision > *held)
+            }
         }
     }
 
@@ -355,6 +358,8 @@ pub(crate) enum Progress {
     Revision(u64),
     /// This uid is gone or going.
     Deleted(String),
+    /// This uid is gone, or newer than the revision in which it still had our finalizer. It was going before, so that tells nothing.
+    Released(String, u64),
 }
 
 impl Inner {
@@ -475,6 +480,25 @@ mod tests {
         assert!(store.get(&Key::parse("ns/a")).present().is_some());
         store.not_served();
         assert_eq!(store.list(), Seen::Unknown(Why::NotServed));
+    }
+
+    #[test]
+    fn a_released_object_is_caught_up_with_when_it_is_gone_or_newer_and_not_because_it_is_going() {
+        let (store, key) = (store(), Key::parse("ns/a"));
+        let going = |version: u64| {
+            let mut going = object("a", version, "ns/x", "g");
+            going.0["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            going
+        };
+        store.upsert(going(5), now());
+        let (deleted, released) = (Progress::Deleted("a".into()), Progress::Released("a".into(), 5));
+        assert!(store.reached(&key, &deleted) && !store.reached(&key, &released));
+        store.upsert(going(6), now());
+        assert!(store.reached(&key, &released), "another finalizer holds it");
+        let released = Progress::Released("a".into(), 6);
+        assert!(!store.reached(&key, &released));
+        store.remove(&going(7), now());
+        assert!(store.reached(&key, &released));
     }
 
     #[test]
