@@ -9,8 +9,8 @@ use aquifer_api::roles::LEASE;
 use clap::builder::BoolishValueParser;
 use clap::{Args as ClapArgs, ValueEnum};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DeleteParams, DynamicObject, Preconditions};
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Preconditions};
+use kube::{Client, CustomResourceExt as _, ResourceExt};
 use tokio::time::Instant;
 
 use super::apply::{is_ours, look, release};
@@ -79,7 +79,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         delete(&client, live, Duration::from_secs(args.timeout)).await?;
         say!("deleted   {}", title(live));
     }
-    forget_lease(&client, &namespace).await?;
     if !args.crds {
         say!("The kinds stay; aquifer uninstall --crds deletes them too.");
     }
@@ -88,10 +87,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 const CRD: &str = "CustomResourceDefinition";
-const COMPONENT: &str = "Component";
+/// Made by the operator, so without the labels of what was installed.
+const MADE: [&str; 2] = ["Lease", "Component"];
 
-/// What is there, in the order in which it goes: the operator first, its rights after it, kinds last. Of the rights, the binding that tells where
-/// the operator is goes at the end, so that an uninstall that was cut short finds the place again.
+/// What is there, in the order in which it goes: the operator first, then what it made for itself, its rights, and the kinds. Of the rights, the
+/// binding that tells where the operator is goes at the end, so that an uninstall that was cut short finds the place again.
 async fn find(
     client: &Client,
     namespace: &str,
@@ -110,15 +110,15 @@ async fn find(
         .filter(|one| kind(one) != "Namespace")
         .partition(|one| kind(one) == CRD);
     others.reverse();
-    others.sort_by_key(|one| (one.namespace().is_none(), kind(one) == "ClusterRoleBinding"));
-    let components: Vec<_> = components
-        .iter()
-        .map(|one| DynamicObject::new(&one.name_any(), &Component::api_resource()))
-        .collect();
+    others.push(DynamicObject::new(LEASE, &ApiResource::erase::<Lease>(&())).within(namespace));
+    let component = |one: &Component| DynamicObject::new(&one.name_any(), &Component::api_resource());
+    others.extend(components.iter().map(component));
+    let of_cluster = |one: &DynamicObject| one.namespace().is_none() && !MADE.contains(&kind(one));
+    others.sort_by_key(|one| (of_cluster(one), kind(one) == "ClusterRoleBinding"));
     let mut found = Vec::new();
-    for object in others.iter().chain(&components).chain(kinds.iter().filter(|_| crds)) {
+    for object in others.iter().chain(kinds.iter().filter(|_| crds)) {
         let Some(mut live) = look(client, object).await? else { continue };
-        if ![CRD, COMPONENT].contains(&kind(object)) {
+        if kind(object) != CRD && !MADE.contains(&kind(object)) {
             if let Some(release) = release(&live) {
                 bail!("{} belongs to the Helm release {release}: use helm uninstall", title(object));
             }
@@ -150,14 +150,4 @@ async fn delete(client: &Client, live: &DynamicObject, patience: Duration) -> an
         tokio::time::sleep(INTERVAL).await;
     }
     Ok(())
-}
-
-/// The operator made the Lease itself, so nothing else takes it away.
-async fn forget_lease(client: &Client, namespace: &str) -> anyhow::Result<()> {
-    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
-    match leases.delete(LEASE, &DeleteParams::default()).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error).context("cannot delete the operator's Lease"),
-    }
 }

@@ -328,9 +328,19 @@ spec: {}
     ensure!(!asked.status.success() && stderr(&asked).contains("--yes"), "{asked:?}");
     let said = succeeds(&cluster, &["uninstall", "--dry-run"])?;
     ensure!(said.contains("Deployment elsewhere/aquifer") && !said.contains("CustomResource"), "{said}");
+    // One that was cut short after the operator had gone goes on in the right place, and takes along what the operator made.
+    kubectl(&cluster, &["delete", "deployment", "-n", "elsewhere", "aquifer"])?;
+    apply(
+        &cluster,
+        "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: aquifer, namespace: elsewhere}, spec: {}}",
+    )?;
     let said = succeeds(&cluster, &["uninstall", "--yes"])?;
     ensure!(said.contains("deleted   ClusterRole aquifer") && said.contains("The kinds stay"), "{said}");
-    ensure!(said.contains("deleted   Component efs-driver"), "{said}");
+    let place = |title: &str| said.find(&format!("deleted   {title}\n")).with_context(|| said.clone());
+    let last = place("ClusterRoleBinding aquifer")?;
+    for title in ["Component efs-driver", "Lease elsewhere/aquifer", "ServiceAccount elsewhere/aquifer"] {
+        ensure!(place(title)? < last, "{title} comes after what tells where to go on: {said}");
+    }
     let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
     ensure!(left.contains("sharedvolumes.aws-efs"), "{left}");
     let left = kubectl(
