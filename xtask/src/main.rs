@@ -1,4 +1,5 @@
 //! The project's own commands. They start programs and show progress; they hold no logic of the product.
+#![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 
 mod bench;
 mod chart;

@@ -15,7 +15,7 @@ const KEEP: [&str; 5] = ["get", "list", "watch", "update", "delete"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The Lease by which replicas agree who works.
-pub const LEASE: &str = "aquifer";
+pub const LEASE: &str = "aquifer-efs";
 
 /// Roles that join the built-in `admin`, `edit` and `view`, so that nobody needs a special permission to use
 /// SharedVolumes. Each is complete by itself and can also be bound alone. None may write the status.

@@ -1,4 +1,5 @@
 //! The binary `aquifer`: flags, wiring, run. No logic of its own.
+#![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 
 /// Prints a line. A reader that has seen enough and closed the pipe ends nothing that is under way.
 macro_rules! say {

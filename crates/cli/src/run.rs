@@ -3,20 +3,18 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use aquifer_efs::driver::{Driver, Management};
 use aquifer_efs::statics::{DriverConfig, Images, parse_node_selector, parse_tolerations};
 use aquifer_efs::volumes::Volumes;
-use aquifer_engine::health::{self, Health};
-use aquifer_engine::lease::{self, Leadership, Timing};
+use aquifer_engine::lease::Timing;
 use aquifer_engine::live::client_config;
-use aquifer_engine::metrics::Metrics;
-use aquifer_engine::runner::{self, Context};
+use aquifer_engine::process::{self, Signal};
+use aquifer_engine::runtime::Runtime;
 use clap::{Args as ClapArgs, ValueEnum};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
 
 use crate::logs;
 
@@ -110,15 +108,6 @@ pub struct Args {
         help_heading = "Leader election"
     )]
     lease_namespace: String,
-    /// Name of that Lease
-    #[arg(
-        long,
-        env = "AQUIFER_LEASE_NAME",
-        default_value = aquifer_api::roles::LEASE,
-        value_name = "NAME",
-        help_heading = "Leader election"
-    )]
-    lease_name: String,
     /// Who we are in it; without it the host's name
     #[arg(long, env = "AQUIFER_IDENTITY", value_name = "NAME", help_heading = "Leader election")]
     identity: Option<String>,
@@ -189,79 +178,46 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
     let driver = args.efs.driver()?;
     let client = args.connection.client().await?;
-    let metrics = Metrics::default();
-    let health = Health::default();
-    let shutdown = CancellationToken::new();
-    let lease_end = CancellationToken::new();
-    let http = health::serve(args.http_listen, health.clone(), metrics.clone(), lease_end.clone())
-        .await
-        .with_context(|| format!("cannot listen on {}", args.http_listen))?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), %http, controllers = ?args.controllers, "Aquifer starts");
-    let identity = args.identity.unwrap_or_else(host_name);
-    let config = lease::Config {
-        namespace: args.lease_namespace,
-        name: args.lease_name,
-        identity,
-        timing: Timing::default(),
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = ?args.controllers, "Aquifer starts");
+    let families = args.controllers.iter().map(|family| match family {
+        Family::Efs => process::Family {
+            name: family.name().to_owned(),
+            controllers: vec![Box::new(Volumes), Box::new(driver.clone())],
+            servers: Vec::new(),
+        },
+    });
+    let settings = process::Settings {
+        client,
+        runtime: Runtime::system(),
+        http_listen: Some(args.http_listen),
+        lease: process::LeaseSettings {
+            namespace: args.lease_namespace,
+            identity: args.identity.unwrap_or_else(host_name),
+            timing: Timing::default(),
+        },
+        families: families.collect(),
     };
-    let (leadership, mut lease) = lease::elect(client.clone(), config, lease_end.clone());
-    tokio::spawn(tell_leadership(leadership.clone(), metrics.clone()));
-    let (resync, resynced) = tokio::sync::watch::channel(0_u64);
-    let context =
-        Context { client, leadership, metrics, health, shutdown: shutdown.clone(), resync: resynced };
-    let mut controllers = JoinSet::new();
-    for family in args.controllers {
-        match family {
-            Family::Efs => {
-                controllers.spawn(runner::run(Volumes, context.clone()));
-                controllers.spawn(runner::run(driver.clone(), context.clone()));
-            }
-        }
-    }
-    let (mut hangup, mut terminate, mut interrupt) =
-        (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    loop {
-        tokio::select! {
-            Some(()) = hangup.recv() => {
-                tracing::info!("Looking at everything again");
-                resync.send_modify(|count| *count += 1);
-            }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            ended = &mut lease => {
-                match ended.context("leader election died")? {
-                    Ok(()) => bail!("leader election ended by itself"),
-                    // At once: what is in memory may be outdated, and another replica works already.
-                    Err(lost) => return Err(lost.into()),
-                }
-            }
-            Some(ended) = controllers.join_next() => {
-                ended.context("a controller died")?;
-                bail!("a controller ended by itself");
-            }
-        }
-    }
-    tracing::info!("Stopping");
-    shutdown.cancel();
-    while controllers.join_next().await.is_some() {}
-    // Only now may another replica begin.
-    lease_end.cancel();
-    if let Ok(Err(lost)) = lease.await {
-        tracing::warn!(%lost, "The lease could not be given back");
-    }
-    Ok(())
+    Ok(process::run(settings, signals()?).await?)
 }
 
-async fn tell_leadership(leadership: Leadership, metrics: Metrics) {
-    let mut changes = leadership.changes();
-    loop {
-        let leads = *changes.borrow_and_update();
-        metrics.leading(leads);
-        tracing::info!(leads, "Leadership");
-        if changes.changed().await.is_err() {
-            return;
+/// What the operating system tells us, in the engine's words.
+fn signals() -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
+    let (send, receive) = mpsc::unbounded_channel();
+    let (mut hangup, mut terminate, mut interrupt) =
+        (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        loop {
+            let told = tokio::select! {
+                Some(()) = hangup.recv() => Signal::Resync,
+                _ = terminate.recv() => Signal::Stop,
+                _ = interrupt.recv() => Signal::Stop,
+            };
+            if send.send(told).is_err() {
+                return;
+            }
         }
-    }
+    });
+    Ok(receive)
 }
 
 fn host_name() -> String {

@@ -1,4 +1,5 @@
 //! The real binary: what a person reads, what a script gets, and what a cluster sees of its processes.
+#![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "cli/install.rs"]

@@ -8,10 +8,10 @@ use std::time::Duration;
 use aquifer_api::component::{Component, ComponentSpec, Desired};
 use aquifer_api::driver;
 use aquifer_api::efs::SharedVolume;
+use aquifer_engine::runtime::Runtime;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use tokio::time::Instant;
 
 const MANAGER: &str = "aquifer-uninstall";
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -85,7 +85,7 @@ impl Uninstall {
     pub async fn run(&self, patience: Duration, mut tell: impl FnMut(&Progress)) -> Result<Progress, Error> {
         self.mark().await?;
         self.delete_volumes().await?;
-        let started = Instant::now();
+        let started = Runtime::instant();
         loop {
             let progress = self.progress(started.elapsed() > NOTICE).await?;
             tell(&progress);

@@ -1,5 +1,6 @@
 //! SharedVolumes and their driver on a real control plane: one test for each promise to users and for each defect of the
 //! operator that we replace.
+#![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "efs/change.rs"]

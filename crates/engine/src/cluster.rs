@@ -124,7 +124,7 @@ impl ApiError {
 }
 
 /// Which objects a live list returns.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Listing {
     /// The kind.
     pub kind: Kind,

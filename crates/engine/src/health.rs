@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
+use crate::runtime::Runtime;
 use crate::store::Store;
 
 /// The caches whose first answer makes the process ready.
@@ -61,13 +62,14 @@ pub async fn serve(
     listen: SocketAddr,
     health: Health,
     metrics: Metrics,
+    runtime: &Runtime,
     shutdown: CancellationToken,
 ) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     let server = axum::serve(listener, router(health, metrics))
         .with_graceful_shutdown(async move { shutdown.cancelled().await });
-    tokio::spawn(async move {
+    runtime.spawn(async move {
         if let Err(error) = server.await {
             tracing::error!(%error, "The health server ended");
         }

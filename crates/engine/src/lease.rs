@@ -23,12 +23,13 @@ mod simulation;
 mod storage;
 mod timing;
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::runtime::Runtime;
 
 pub use elector::Elector;
 pub use kubernetes::KubeStorage;
@@ -90,13 +91,13 @@ pub enum LostLease {
 /// The task ends with an error when a lease that was held is lost; the caller then ends the process.
 pub fn elect(
     client: kube::Client,
+    runtime: &Runtime,
     mut config: Config,
     cancel: CancellationToken,
 ) -> (Leadership, JoinHandle<Result<(), LostLease>>) {
-    let nonce = RandomState::new().hash_one(&config.identity);
-    config.identity = format!("{}_{nonce:016x}", config.identity);
+    config.identity = format!("{}_{:016x}", config.identity, runtime.random());
     let storage = KubeStorage::new(client, &config.namespace, &config.name);
-    let elector = Elector::new(storage, config);
+    let elector = Elector::new(storage, config, runtime.clone());
     let leadership = elector.leadership();
-    (leadership, tokio::spawn(elector.run(cancel)))
+    (leadership, runtime.spawn(elector.run(cancel)))
 }

@@ -4,6 +4,7 @@
 //! ([`store`]), when a key has its turn (`queue`), what one pass does (`pass`, `act`), what is written and when nothing is
 //! (`intent`, [`compare`], [`status`]), who may write ([`lease`]), and what people see of it ([`health`], [`metrics`]).
 //! ARCHITECTURE.md at the root explains it by an example.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests hand their own clocks in"))]
 
 mod act;
 pub mod cluster;
@@ -21,9 +22,11 @@ pub mod object;
 pub mod outside;
 mod pass;
 pub mod plan;
+pub mod process;
 mod queue;
 pub mod remote;
 pub mod runner;
+pub mod runtime;
 pub mod seen;
 pub mod serve;
 pub mod status;

@@ -26,6 +26,11 @@ struct VerbLabels {
     verb: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FamilyLabels {
+    family: String,
+}
+
 /// The counters of one process; cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -40,7 +45,7 @@ struct Inner {
     effects: Family<ControllerLabels, Counter>,
     panics: Family<ControllerLabels, Counter>,
     calls: Family<VerbLabels, Counter>,
-    leading: Gauge<i64, std::sync::atomic::AtomicI64>,
+    leading: Family<FamilyLabels, Gauge>,
     stale: Family<ControllerLabels, Counter<u64, AtomicU64>>,
 }
 
@@ -54,7 +59,7 @@ impl Default for Metrics {
             effects: Family::default(),
             panics: Family::default(),
             calls: Family::default(),
-            leading: Gauge::default(),
+            leading: Family::default(),
             stale: Family::default(),
         };
         let registry = &mut inner.registry;
@@ -73,7 +78,7 @@ impl Default for Metrics {
             "Calls to the Kubernetes API by verb, watches excepted",
             inner.calls.clone(),
         );
-        registry.register("leader", "1 while this replica leads", inner.leading.clone());
+        registry.register("leader", "1 while this replica leads the family", inner.leading.clone());
         Self { inner: Arc::new(inner) }
     }
 }
@@ -104,9 +109,10 @@ impl Metrics {
         self.inner.calls.get_or_create(&VerbLabels { verb }).inc();
     }
 
-    /// Whether this replica leads.
-    pub fn leading(&self, leading: bool) {
-        self.inner.leading.set(leading.into());
+    /// Whether this replica leads a family.
+    pub(crate) fn leading(&self, family: &str, leading: bool) {
+        let labels = FamilyLabels { family: family.to_owned() };
+        self.inner.leading.get_or_create(&labels).set(leading.into());
     }
 
     /// The text that a scraper reads.

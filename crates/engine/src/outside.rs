@@ -1,7 +1,7 @@
 //! Questions to the world outside Kubernetes and their last answers. A question that many keys ask is put once;
 //! the answer wakes them all. Asking is done by the runner, never here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::object::{Key, Object};
 use crate::seen::{Seen, Why};
 
 /// Something to ask outside: of which source, and what.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Question {
     /// The source in the family's words, such as `dns` or `file-system`.
     pub source: String,
@@ -53,9 +53,9 @@ pub struct Outside {
 
 #[derive(Default)]
 struct Inner {
-    answers: HashMap<Question, Answer>,
-    lists: HashMap<Listing, (Arc<[Object]>, Timestamp)>,
-    asking: HashMap<Question, HashSet<Key>>,
+    answers: BTreeMap<Question, Answer>,
+    lists: BTreeMap<Listing, (Arc<[Object]>, Timestamp)>,
+    asking: BTreeMap<Question, BTreeSet<Key>>,
 }
 
 impl Outside {
@@ -106,7 +106,7 @@ impl Outside {
         question: &Question,
         value: Result<Value, String>,
         now: Timestamp,
-    ) -> HashSet<Key> {
+    ) -> BTreeSet<Key> {
         let mut inner = self.lock();
         inner.answers.insert(question.clone(), Answer { value, read_at: now });
         inner.asking.remove(question).unwrap_or_default()

@@ -3,7 +3,7 @@
 //! One pass per key at a time. A key whose last pass wrote something stays queued, holding no worker, until the caches
 //! have reached those writes. A key that failed waits out its backoff; only a new generation of its object shortens that.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,7 +20,7 @@ pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Queue {
-    slots: HashMap<Key, Slot>,
+    slots: BTreeMap<Key, Slot>,
     /// Keys that may be ready, in the order in which they became so.
     ready: VecDeque<Key>,
     timers: BTreeSet<(Instant, Key)>,

@@ -1,7 +1,7 @@
 //! Runs one controller: watches feed its caches, events wake keys, the queue says when, passes run bounded-concurrently.
 //! Every replica keeps warm caches; only the leader has passes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ApiError, Cluster, Verb, Write};
@@ -26,6 +25,7 @@ use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::outside::{Outside, Question};
 use crate::pass::{Around, Outcome, Pass};
 use crate::queue::{Ended, Queue, Turn};
+use crate::runtime::Runtime;
 use crate::status::{Condition, cut};
 use crate::store::{Store, Stores, Woken};
 use crate::watching::watch;
@@ -46,6 +46,8 @@ const NOTE_LIMIT: usize = 1024;
 pub struct Context {
     /// The client of the operator.
     pub client: Client,
+    /// Its clock, randomness and tasks.
+    pub runtime: Runtime,
     /// Whether we may write.
     pub leadership: Leadership,
     /// What is counted.
@@ -69,9 +71,11 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     let mut tasks = JoinSet::new();
     for store in stores.values() {
         context.health.add(Arc::clone(store));
-        tasks.spawn(watch(context.client.clone(), Arc::clone(store), wake.clone()));
+        let runtime = context.runtime.clone();
+        tasks.spawn(watch(context.client.clone(), runtime, Arc::clone(store), wake.clone()));
     }
     let live = Live::new(context.client.clone(), context.metrics.clone());
+    let runtime = context.runtime.clone();
     let reporter = Reporter { controller: controller.name().into(), instance: None };
     let shared = Arc::new(Shared {
         recorder: Recorder::new(context.client.clone(), reporter),
@@ -79,10 +83,11 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
         outside: Outside::default(),
         live,
         wake,
+        runtime,
         controller,
     });
     let queue = Queue::impatient(shared.controller.longest_backoff());
-    Runner { shared, context, queue, passes: JoinSet::new(), running: HashMap::new() }.run(woken).await;
+    Runner { shared, context, queue, passes: JoinSet::new(), running: BTreeMap::new() }.run(woken).await;
 }
 
 struct Shared<C> {
@@ -91,6 +96,7 @@ struct Shared<C> {
     outside: Outside,
     live: Live,
     recorder: Recorder,
+    runtime: Runtime,
     wake: UnboundedSender<Woken>,
 }
 
@@ -99,14 +105,14 @@ struct Runner<C: Controller> {
     context: Context,
     queue: Queue,
     passes: JoinSet<(Key, Outcome)>,
-    running: HashMap<tokio::task::Id, Key>,
+    running: BTreeMap<tokio::task::Id, Key>,
 }
 
 impl<C: Controller> Runner<C> {
     async fn run(mut self, mut woken: UnboundedReceiver<Woken>) {
         let mut leading = self.context.leadership.changes();
         let mut resync = self.context.resync.clone();
-        let mut resync_timer = Instant::now() + self.shared.controller.resync();
+        let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
         let mut bootstrapped = false;
         self.wake_everybody();
         loop {
@@ -122,7 +128,7 @@ impl<C: Controller> Runner<C> {
             let patience =
                 if bootstrapped || !leads { Duration::from_hours(1) } else { Duration::from_secs(2) };
             let deadline = self.queue.deadline().filter(|_| leads).unwrap_or(resync_timer).min(resync_timer);
-            let deadline = deadline.min(Instant::now() + patience);
+            let deadline = deadline.min(Runtime::instant() + patience);
             tokio::select! {
                 biased;
                 () = self.context.shutdown.cancelled() => break,
@@ -142,9 +148,9 @@ impl<C: Controller> Runner<C> {
                 }
                 Ok(()) = resync.changed() => self.wake_everybody(),
                 () = tokio::time::sleep_until(deadline) => {
-                    if Instant::now() >= resync_timer {
-                        resync_timer = Instant::now() + self.shared.controller.resync();
-                        self.shared.outside.forget_older_than(ANSWER_LIFE, Timestamp::now());
+                    if Runtime::instant() >= resync_timer {
+                        resync_timer = Runtime::instant() + self.shared.controller.resync();
+                        self.shared.outside.forget_older_than(ANSWER_LIFE, self.shared.runtime.now());
                         self.wake_everybody();
                     }
                 }
@@ -188,10 +194,10 @@ impl<C: Controller> Runner<C> {
             let reached = |target: &ObjectRef, progress: &_| {
                 stores.get(&target.kind).is_none_or(|store| store.reached(&target.key, progress))
             };
-            let Some(turn) = self.queue.next(Instant::now(), reached) else { return };
+            let Some(turn) = self.queue.next(Runtime::instant(), reached) else { return };
             if !self.shared.stores.values().any(|store| store.wakes(&turn.key)) {
                 // The object and all that named it are gone.
-                self.queue.ended(&turn.key, Instant::now(), Ended { forget: true, ..Ended::default() });
+                self.queue.ended(&turn.key, Runtime::instant(), Ended { forget: true, ..Ended::default() });
                 continue;
             }
             if !turn.lagging.is_empty() {
@@ -205,7 +211,7 @@ impl<C: Controller> Runner<C> {
     }
 
     fn pass_ended(&mut self, ended: Result<(tokio::task::Id, (Key, Outcome)), tokio::task::JoinError>) {
-        let now = Instant::now();
+        let now = Runtime::instant();
         match ended {
             Ok((id, (key, outcome))) => {
                 self.running.remove(&id);
@@ -219,7 +225,7 @@ impl<C: Controller> Runner<C> {
                     status_waits: outcome.status_waits,
                     written: outcome.written,
                     forget: false,
-                    jitter: jitter(),
+                    jitter: self.shared.runtime.fraction(),
                 };
                 self.queue.ended(&key, now, ended);
                 if unwatched {
@@ -230,7 +236,8 @@ impl<C: Controller> Runner<C> {
                 // Passes catch their own panics, so this one came from the reporting around them.
                 if let Some(key) = self.running.remove(&error.id()) {
                     tracing::error!(%key, %error, "A pass died");
-                    self.queue.ended(&key, now, Ended { failed: true, jitter: jitter(), ..Ended::default() });
+                    let jitter = self.shared.runtime.fraction();
+                    self.queue.ended(&key, now, Ended { failed: true, jitter, ..Ended::default() });
                 }
             }
         }
@@ -284,20 +291,20 @@ struct Surroundings<C>(Arc<Shared<C>>);
 #[async_trait]
 impl<C: Controller> Around for Surroundings<C> {
     fn now(&self) -> Timestamp {
-        Timestamp::now()
+        self.0.runtime.now()
     }
 
     /// The answer is never there at once: asking must not hold a worker. It wakes the key when it comes.
     async fn ask(&self, question: Question, key: &Key) -> bool {
         if self.0.outside.wait(&question, key) {
-            tokio::spawn(look(Arc::clone(&self.0), question));
+            self.0.runtime.spawn(look(Arc::clone(&self.0), question));
         }
         false
     }
 }
 
 async fn pass<C: Controller>(shared: Arc<Shared<C>>, context: Context, turn: Turn) -> (Key, Outcome) {
-    let started = Instant::now();
+    let started = Runtime::instant();
     let around = Surroundings(Arc::clone(&shared));
     let outcome = Pass {
         controller: &shared.controller,
@@ -343,7 +350,7 @@ async fn look<C: Controller>(shared: Arc<Shared<C>>, question: Question) {
         Ok(Err(fault)) => Err(fault.message),
         Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     };
-    let keys = shared.outside.put(&question, answer, Timestamp::now());
+    let keys = shared.outside.put(&question, answer, shared.runtime.now());
     let _ = shared.wake.send(Woken { keys, everybody: false });
 }
 
@@ -368,9 +375,4 @@ async fn publish<C: Controller>(shared: &Shared<C>, subject: &Object, condition:
     if let Err(error) = shared.recorder.publish(&event, &reference).await {
         tracing::warn!(object = %subject.key(), %error, "An event could not be published");
     }
-}
-
-/// A number between 0 and 1, good enough to spread retries.
-fn jitter() -> f64 {
-    f64::from(Timestamp::now().subsec_nanosecond() % 1_000_003) / 1_000_003.0
 }

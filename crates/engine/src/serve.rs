@@ -15,6 +15,7 @@ use crate::lease::Leadership;
 use crate::object::Key;
 use crate::outside::Outside;
 use crate::plan::{Effect, Expect, Stage, Step};
+use crate::runtime::Runtime;
 use crate::store::Stores;
 use crate::view::{Fresh, View, Want};
 
@@ -54,6 +55,7 @@ pub struct Server<S> {
     service: S,
     cluster: Arc<dyn Cluster>,
     stores: Stores,
+    runtime: Runtime,
 }
 
 struct ServiceCraft<'a, S>(&'a S);
@@ -73,8 +75,8 @@ impl<S: Service> Craft for ServiceCraft<'_, S> {
 
 impl<S: Service> Server<S> {
     /// A service that looks at these caches and writes to this cluster.
-    pub fn new(service: S, cluster: Arc<dyn Cluster>, stores: Stores) -> Self {
-        Self { service, cluster, stores }
+    pub fn new(service: S, cluster: Arc<dyn Cluster>, stores: Stores, runtime: Runtime) -> Self {
+        Self { service, cluster, stores, runtime }
     }
 
     /// Answers one request.
@@ -104,11 +106,11 @@ impl<S: Service> Server<S> {
                 match done {
                     Done::Unchanged | Done::Acted => {}
                     Done::Wrote(target, object, _) => {
-                        fresh.objects.insert(target, (object, Timestamp::now()));
+                        fresh.objects.insert(target, (object, self.runtime.now()));
                         settled = false;
                     }
                     Done::Stale(target) => {
-                        refresh(&*self.cluster, &mut fresh, target, Timestamp::now()).await?;
+                        refresh(&*self.cluster, &mut fresh, target, self.runtime.now()).await?;
                         settled = false;
                     }
                     Done::Failed(fault) => return Err(fault),
@@ -127,7 +129,7 @@ impl<S: Service> Server<S> {
         owner: &Key,
         fresh: &mut Fresh,
     ) -> Result<Option<Answer<S::Reply>>, Fault> {
-        let now = Timestamp::now();
+        let now = self.runtime.now();
         let outside = Outside::default();
         let (answer, wants) = {
             let view = View {

@@ -1,7 +1,7 @@
 //! The cache of one watched kind. Holds compact JSON, parsed when looked at: ten thousand objects must fit in a small process.
 //! Knows which keys each object wakes; knows nothing of the API.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
@@ -101,7 +101,7 @@ impl Watch {
 }
 
 /// All caches of one controller.
-pub type Stores = HashMap<Kind, Arc<Store>>;
+pub type Stores = BTreeMap<Kind, Arc<Store>>;
 
 /// The cache of one kind.
 pub struct Store {
@@ -114,13 +114,13 @@ struct Inner {
     state: SyncState,
     read_at: Timestamp,
     progress: u64,
-    objects: HashMap<Key, Entry>,
+    objects: BTreeMap<Key, Entry>,
     /// By woken key, the objects that wake it, themselves apart. Vectors, because nearly all hold one: a tree has room for
     /// eleven at once.
-    by_wake: HashMap<Key, Vec<Key>>,
-    groups: HashMap<String, Vec<Key>>,
+    by_wake: BTreeMap<Key, Vec<Key>>,
+    groups: BTreeMap<String, Vec<Key>>,
     /// During a relist: what it has shown so far.
-    relisted: Option<HashSet<Key>>,
+    relisted: Option<BTreeSet<Key>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -144,7 +144,7 @@ struct Entry {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Woken {
     /// These keys.
-    pub keys: HashSet<Key>,
+    pub keys: BTreeSet<Key>,
     /// All keys of the controller.
     pub everybody: bool,
 }
@@ -175,7 +175,7 @@ impl Store {
 
     /// A list begins: what it does not show is gone when it ends.
     pub fn relist_begins(&self) {
-        self.write().relisted = Some(HashSet::new());
+        self.write().relisted = Some(BTreeSet::new());
     }
 
     /// An object, from a list or an event.
@@ -291,11 +291,7 @@ impl Store {
     /// All objects.
     pub fn list(&self) -> Seen<Vec<Object>> {
         let inner = self.read();
-        inner.answer(|inner| {
-            let mut keys: Vec<&Key> = inner.objects.keys().collect();
-            keys.sort_unstable();
-            keys.into_iter().filter_map(|key| inner.objects.get(key)?.object()).collect()
-        })
+        inner.answer(|inner| inner.objects.values().filter_map(Entry::object).collect())
     }
 
     /// Every key that some object wakes.
@@ -410,14 +406,14 @@ impl Inner {
     }
 }
 
-fn add_to<K: std::hash::Hash + Eq + Clone>(map: &mut HashMap<K, Vec<Key>>, at: &K, key: &Key) {
+fn add_to<K: Ord + Clone>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) {
     let keys = map.entry(at.clone()).or_insert_with(|| Vec::with_capacity(1));
     if let Err(place) = keys.binary_search(key) {
         keys.insert(place, key.clone());
     }
 }
 
-fn drop_from<K: std::hash::Hash + Eq>(map: &mut HashMap<K, Vec<Key>>, at: &K, key: &Key) {
+fn drop_from<K: Ord>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) {
     let Some(keys) = map.get_mut(at) else { return };
     if let Ok(place) = keys.binary_search(key) {
         keys.remove(place);
@@ -466,7 +462,7 @@ mod tests {
         Timestamp::UNIX_EPOCH
     }
 
-    fn woken(keys: &[&str]) -> HashSet<Key> {
+    fn woken(keys: &[&str]) -> BTreeSet<Key> {
         keys.iter().map(|k| Key::parse(k)).collect()
     }
 

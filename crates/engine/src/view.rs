@@ -2,7 +2,7 @@
 //! Asks for nothing itself: what is missing is noted as a want, the engine reads it and observes again.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ pub(crate) struct Fresh {
     /// Something is to be destroyed: what is looked at by name, and what belongs to the key, is read live.
     pub live: bool,
     /// Objects by name; none when it was seen that there is none.
-    pub objects: HashMap<ObjectRef, (Option<Object>, Timestamp)>,
+    pub objects: BTreeMap<ObjectRef, (Option<Object>, Timestamp)>,
     /// Lists.
-    pub lists: HashMap<Listing, (Arc<[Object]>, Timestamp)>,
+    pub lists: BTreeMap<Listing, (Arc<[Object]>, Timestamp)>,
 }
 
 /// Something `observe` would have liked to know.

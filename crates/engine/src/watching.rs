@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::object::{Kind, Object};
+use crate::runtime::Runtime;
 use crate::store::{Store, Woken};
 
 /// How long until a kind that is not served is looked for again: the family starts when it appears.
@@ -20,7 +21,12 @@ const TROUBLE_FIRST: Duration = Duration::from_millis(250);
 const TROUBLE_CAP: Duration = Duration::from_secs(15);
 
 /// Runs until it is dropped.
-pub(crate) async fn watch(client: Client, store: Arc<Store>, wakes: UnboundedSender<Woken>) {
+pub(crate) async fn watch(
+    client: Client,
+    runtime: Runtime,
+    store: Arc<Store>,
+    wakes: UnboundedSender<Woken>,
+) {
     let kind = store.watch().kind.clone();
     let api: Api<DynamicObject> = Api::all_with(client, &resource(&kind));
     let mut config = watcher::Config::default();
@@ -33,7 +39,7 @@ pub(crate) async fn watch(client: Client, store: Arc<Store>, wakes: UnboundedSen
     let mut events = watcher::watcher(api, config).boxed();
     let mut trouble = TROUBLE_FIRST;
     while let Some(event) = events.next().await {
-        let now = Timestamp::now();
+        let now = runtime.now();
         let woken = match event {
             Ok(event) => {
                 trouble = TROUBLE_FIRST;

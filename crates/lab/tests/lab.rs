@@ -1,4 +1,5 @@
 //! The lab's promises, against real clusters.
+#![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Tests run in the order of their names. This one, alone, comes first: it waits for Rook while all the others go on.

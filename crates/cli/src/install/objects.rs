@@ -164,7 +164,6 @@ impl Wanted {
             is("AQUIFER_HTTP_LISTEN", "0.0.0.0:8080"),
             is("AQUIFER_LOG_FORMAT", "json"),
             is("AQUIFER_LOG_LEVEL", "info"),
-            is("AQUIFER_LEASE_NAME", roles::LEASE),
             field("AQUIFER_LEASE_NAMESPACE", "metadata.namespace"),
             field("AQUIFER_IDENTITY", "metadata.name"),
         ];

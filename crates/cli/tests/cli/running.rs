@@ -66,7 +66,7 @@ impl Ground {
             "lease",
             "-n",
             "aquifer-system",
-            "aquifer",
+            "aquifer-efs",
             "-o",
             "jsonpath={.spec.holderIdentity}",
         ])

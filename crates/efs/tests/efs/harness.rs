@@ -99,6 +99,7 @@ impl Operator {
                 let client = client_of(&kubeconfig).await.expect("a client");
                 let context = Context {
                     client,
+                    runtime: aquifer_engine::runtime::Runtime::system(),
                     leadership: Leadership::always(),
                     metrics: metrics_inside,
                     health: health_inside,

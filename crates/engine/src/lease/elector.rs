@@ -1,8 +1,6 @@
 //! The loop that competes for the lease: asks `evaluate`, carries out its verdict, keeps `Leadership` honest.
 
-use std::collections::hash_map::DefaultHasher;
 use std::future::Future;
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
@@ -12,6 +10,7 @@ use tracing::{debug, info, warn};
 use super::{
     Candidate, Config, Leadership, LostLease, Record, Storage, StorageError, Stored, Verdict, evaluate,
 };
+use crate::runtime::Runtime;
 
 /// Conflicts that are worth a new look at once; after that others are busy with it and waiting is better.
 const LOOKS_PER_ROUND: usize = 3;
@@ -25,7 +24,7 @@ pub struct Elector<S> {
     /// When the last successful write of ours started, while we lead.
     leading_since: Option<Instant>,
     last_error: Option<String>,
-    jitter: Jitter,
+    runtime: Runtime,
 }
 
 /// What is known of the record.
@@ -42,11 +41,10 @@ struct Seen {
 
 impl<S: Storage> Elector<S> {
     /// An elector that does nothing before it is run. The identity must be unique.
-    pub fn new(storage: S, config: Config) -> Self {
-        let seen = Seen { latest: None, version: None, since: Instant::now(), fresh: false };
-        let jitter = Jitter::new(&config.identity);
+    pub fn new(storage: S, config: Config, runtime: Runtime) -> Self {
+        let seen = Seen { latest: None, version: None, since: Runtime::instant(), fresh: false };
         let leadership = Leadership::none_yet();
-        Self { storage, config, leadership, seen, leading_since: None, last_error: None, jitter }
+        Self { storage, config, leadership, seen, leading_since: None, last_error: None, runtime }
     }
 
     /// The handle to ask whether this process leads.
@@ -79,13 +77,13 @@ impl<S: Storage> Elector<S> {
 
     /// One attempt. Says when the next one is due.
     async fn round(&mut self) -> Result<Instant, LostLease> {
-        let retry = Instant::now() + self.jitter.around(self.config.timing.retry());
+        let retry = Runtime::instant() + self.spread(self.config.timing.retry());
         for _ in 0..LOOKS_PER_ROUND {
             // Only the leader may trust what it remembers: a conflict tells it when that is outdated.
             if (self.leading_since.is_none() || !self.seen.fresh) && !self.look().await {
                 break;
             }
-            let wall = self.storage.wall_clock();
+            let wall = self.runtime.now();
             let latest = self.seen.latest.as_ref();
             let record = match (self.verdict(), latest) {
                 (Verdict::StepDown, _) => return Err(self.lost()),
@@ -101,7 +99,7 @@ impl<S: Storage> Elector<S> {
             }
         }
         match self.deadline() {
-            Some(deadline) if Instant::now() >= deadline => Err(self.lost()),
+            Some(deadline) if Runtime::instant() >= deadline => Err(self.lost()),
             Some(deadline) => Ok(retry.min(deadline)),
             None => Ok(retry),
         }
@@ -110,7 +108,7 @@ impl<S: Storage> Elector<S> {
     fn verdict(&self) -> Verdict {
         let me = Candidate { identity: &self.config.identity, leading_since: self.leading_since };
         let Seen { latest, version, since, .. } = &self.seen;
-        evaluate(latest.as_ref(), version.is_none(), *since, Instant::now(), &self.config.timing, &me)
+        evaluate(latest.as_ref(), version.is_none(), *since, Runtime::instant(), &self.config.timing, &me)
     }
 
     /// When our leadership ends unless it is renewed.
@@ -135,7 +133,7 @@ impl<S: Storage> Elector<S> {
     /// Writes our record over the one we know, or creates it.
     async fn write(&mut self, record: &Record) -> Result<(), StorageError> {
         // Before the request leaves: nobody can see it, and count from it, earlier than this.
-        let started = Instant::now();
+        let started = Runtime::instant();
         self.seen.fresh = false;
         let answer = match &self.seen.version {
             Some(version) => limited(self.patience(), self.storage.swap(version, record)).await,
@@ -157,7 +155,7 @@ impl<S: Storage> Elector<S> {
     fn leads_since(&mut self, started: Instant) {
         let deadline = started + self.config.timing.renew_deadline();
         // An acquisition whose reply comes after its own deadline is no leadership yet: the next round confirms it.
-        if self.leading_since.is_none() && Instant::now() >= deadline {
+        if self.leading_since.is_none() && Runtime::instant() >= deadline {
             return;
         }
         if self.leading_since.is_none() {
@@ -170,7 +168,7 @@ impl<S: Storage> Elector<S> {
 
     fn saw(&mut self, stored: Option<Stored>) {
         // When the answer arrived, which is never before the record was written.
-        let now = Instant::now();
+        let now = Runtime::instant();
         self.seen.fresh = true;
         let Some(Stored { record, version }) = stored else {
             self.seen.version = None;
@@ -204,7 +202,7 @@ impl<S: Storage> Elector<S> {
     /// How long a request may take: a leader must hear of its failure before its deadline.
     fn patience(&self) -> Duration {
         let request = self.config.timing.request();
-        self.deadline().map_or(request, |end| request.min(end.saturating_duration_since(Instant::now())))
+        self.deadline().map_or(request, |end| request.min(end.saturating_duration_since(Runtime::instant())))
     }
 
     fn lost(&self) -> LostLease {
@@ -238,7 +236,7 @@ impl<S: Storage> Elector<S> {
             if record.holder.as_deref() != Some(self.config.identity.as_str()) {
                 return;
             }
-            let released = record.released(self.storage.wall_clock());
+            let released = record.released(self.runtime.now());
             match limited(self.patience(), self.storage.swap(version, &released)).await {
                 Ok(_) => {
                     info!(lease = %self.lease(), "gave the lease back");
@@ -250,6 +248,11 @@ impl<S: Storage> Elector<S> {
                 }
             }
         }
+    }
+
+    /// Between 0.8 and 1.2 times `period`: spreads the attempts of replicas that started together.
+    fn spread(&self, period: Duration) -> Duration {
+        period.mul_f64(0.8 + 0.4 * self.runtime.fraction())
     }
 
     fn lease(&self) -> String {
@@ -270,24 +273,4 @@ async fn limited<T>(
 ) -> Result<T, StorageError> {
     let late = || StorageError::Failed(format!("no answer within {limit:.1?}"));
     timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
-}
-
-/// Spreads the attempts of replicas that started together. Seeded by the identity, so that a run can be repeated.
-struct Jitter(u64);
-
-impl Jitter {
-    fn new(identity: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        identity.hash(&mut hasher);
-        Self(hasher.finish())
-    }
-
-    /// Between 0.8 and 1.2 times `period`.
-    fn around(&mut self, period: Duration) -> Duration {
-        let mut hasher = DefaultHasher::new();
-        self.0.hash(&mut hasher);
-        self.0 = hasher.finish();
-        let percent = u32::try_from(self.0 % 41).unwrap_or(20) + 80;
-        period * percent / 100
-    }
 }

@@ -263,7 +263,8 @@ mod tests {
             timing: Timing::default(),
         };
         let cancel = CancellationToken::new();
-        let elector = Elector::new(KubeStorage::new(client(&server), "ns", "leader"), config);
+        let storage = KubeStorage::new(client(&server), "ns", "leader");
+        let elector = Elector::new(storage, config, crate::runtime::Runtime::system());
         let leadership = elector.leadership();
         let task = tokio::spawn(elector.run(cancel.clone()));
         let mut changes = leadership.changes();

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::runtime::Runtime;
+
 const NOT_LEADING: u64 = 0;
 const ALWAYS: u64 = u64::MAX;
 
@@ -34,14 +36,14 @@ impl Leadership {
 
     fn with(until: u64) -> Self {
         let leads = watch::Sender::new(until == ALWAYS);
-        Self(Arc::new(Inner { born: Instant::now(), until: AtomicU64::new(until), leads }))
+        Self(Arc::new(Inner { born: Runtime::instant(), until: AtomicU64::new(until), leads }))
     }
 
     /// Whether this process leads at this very moment. To be asked right before every write.
     pub fn is_current(&self) -> bool {
         match self.0.until.load(Ordering::Acquire) {
             ALWAYS => true,
-            until => self.nanos(Instant::now()) < until,
+            until => self.nanos(Runtime::instant()) < until,
         }
     }
 

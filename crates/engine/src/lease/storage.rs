@@ -2,7 +2,6 @@
 
 use std::future::Future;
 
-use jiff::Timestamp;
 use thiserror::Error;
 
 use super::Record;
@@ -41,9 +40,4 @@ pub trait Storage: Send + Sync + 'static {
         version: &str,
         record: &Record,
     ) -> impl Future<Output = Result<Stored, StorageError>> + Send;
-
-    /// The wall clock, for people who read the Lease. Nothing is decided by it.
-    fn wall_clock(&self) -> Timestamp {
-        Timestamp::now()
-    }
 }

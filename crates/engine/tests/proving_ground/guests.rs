@@ -7,6 +7,7 @@ use std::sync::Arc;
 use aquifer_base::Sealed;
 use aquifer_engine::cluster::Cluster;
 use aquifer_engine::model::Model;
+use aquifer_engine::runtime::Runtime;
 use aquifer_engine::serve::{Answer, Server, Service};
 use aquifer_engine::store::{Store, Stores};
 use aquifer_engine::{Class, Fault, Key, Mint, Record, Step, View, Watch};
@@ -91,7 +92,7 @@ fn server(cluster: Arc<dyn Cluster>, greedy: bool) -> Server<Guests> {
     store.relist_begins();
     store.relist_ends(Timestamp::now());
     let stores = Stores::from([(kinds.well.clone(), Arc::new(store))]);
-    Server::new(Guests { kinds, greedy }, cluster, stores)
+    Server::new(Guests { kinds, greedy }, cluster, stores, Runtime::system())
 }
 
 #[tokio::test]

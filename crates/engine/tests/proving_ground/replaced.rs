@@ -72,6 +72,7 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
     let (_resync, receiver) = tokio::sync::watch::channel(0);
     let context = Context {
         client,
+        runtime: aquifer_engine::runtime::Runtime::system(),
         leadership: Leadership::always(),
         metrics: Metrics::default(),
         health: Health::default(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_engine::lease::{Config, Timing, elect};
+use aquifer_engine::runtime::Runtime;
 use aquifer_lab::proxy::{Fault, Proxy, Victim};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +21,7 @@ async fn replica(site: &Site, proxy: &Proxy, identity: &str) -> (Operator, impl 
         timing,
     };
     let client = client(proxy).await;
-    let (leadership, elector) = elect(client.clone(), config, CancellationToken::new());
+    let (leadership, elector) = elect(client.clone(), &Runtime::system(), config, CancellationToken::new());
     let operator = Operator::start(site, client, leadership);
     let (kill, elector) = (operator.killer(), elector.abort_handle());
     let kill = move || {

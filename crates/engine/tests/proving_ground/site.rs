@@ -70,6 +70,7 @@ impl Operator {
         let health = Health::default();
         let context = Context {
             client: client.clone(),
+            runtime: aquifer_engine::runtime::Runtime::system(),
             leadership,
             metrics: metrics.clone(),
             health: health.clone(),

@@ -1,6 +1,7 @@
 //! Runs a cluster until its standard input ends: `aquifer-lab-hold NAME [--nodes N] [--rook]`. Prints the cluster's directory once it is ready.
 //!
 //! Tests kill it to see what outlives the owner of a cluster.
+#![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 
 use std::io::Read;
 

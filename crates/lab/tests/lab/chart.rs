@@ -119,11 +119,15 @@ impl Story<'_> {
         let service = format!("aquifer-metrics.{HOME}.svc.cluster.local");
         let text =
             eventually(PATIENCE, "the Service answers", async || get(&service).await.map(Some)).await?;
-        ensure!(text.contains("\naquifer_leader "), "{text}");
+        ensure!(text.contains("\naquifer_leader{family=\"efs\"} "), "{text}");
         let mut leaders = 0;
         for pod in self.pods()? {
             let address = pod["status"]["podIP"].as_str().context("a pod without an address")?;
-            leaders += get(address).await?.lines().filter(|line| *line == "aquifer_leader 1").count();
+            leaders += get(address)
+                .await?
+                .lines()
+                .filter(|line| *line == "aquifer_leader{family=\"efs\"} 1")
+                .count();
         }
         ensure!(leaders == 1, "{leaders} replicas say that they lead");
         self.kubectl(&["delete", "pod", "-n", USERS, "probe"]).map(drop)

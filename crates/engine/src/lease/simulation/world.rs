@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::lease::{Config, Elector, Leadership, Record, Storage, StorageError, Stored, Timing};
+use crate::runtime::Runtime;
 
 /// A small seeded generator: the same seed gives the same run.
 pub(super) struct Chance(u64);
@@ -103,7 +104,9 @@ impl World {
     ) -> Elector<Remote> {
         let timing = clock.timing();
         let config = Config { namespace: "ns".into(), name: "lease".into(), identity: name.into(), timing };
-        let elector = Elector::new(Remote { world: self.clone(), clock, cut_off }, config);
+        let wall = Timestamp::from_second(1_700_000_000).unwrap() + clock.wall_off;
+        let runtime = Runtime::simulated(wall, self.chance(|c| c.below(u64::MAX)));
+        let elector = Elector::new(Remote { world: self.clone(), clock, cut_off }, config, runtime);
         self.processes.lock().unwrap().push((name.to_owned(), elector.leadership()));
         elector
     }
@@ -237,11 +240,6 @@ impl Storage for Remote {
             Ok((new, stored.1))
         };
         self.call(put).await.map(|stored| self.localised(stored))
-    }
-
-    fn wall_clock(&self) -> Timestamp {
-        let since = SignedDuration::try_from(self.world.start.elapsed()).unwrap();
-        Timestamp::from_second(1_700_000_000).unwrap() + since + self.clock.wall_off
     }
 }
 

@@ -103,7 +103,7 @@ impl<'a> Story<'a> {
     }
 
     pub fn holder(&self) -> Result<String> {
-        self.kubectl(&["get", "lease", "-n", HOME, "aquifer", "-o", "jsonpath={.spec.holderIdentity}"])
+        self.kubectl(&["get", "lease", "-n", HOME, "aquifer-efs", "-o", "jsonpath={.spec.holderIdentity}"])
     }
 
     /// The pod that holds the lease.

@@ -1,0 +1,213 @@
+//! One process of the operator: its families, each under a Lease of its own, from start to exit. Decides nothing about
+//! storage and reads no flags.
+
+use std::net::SocketAddr;
+
+use futures::future::BoxFuture;
+use kube::Client;
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::controller::Controller;
+use crate::health::{self, Health};
+use crate::lease::{self, Leadership, LostLease, Timing};
+use crate::metrics::Metrics;
+use crate::runner::{self, Context};
+use crate::runtime::Runtime;
+
+/// What a process runs, and how.
+pub struct Settings {
+    /// The client of the operator.
+    pub client: Client,
+    /// Its clock, randomness and tasks.
+    pub runtime: Runtime,
+    /// Where `/livez`, `/readyz` and `/metrics` are served; nowhere when left out.
+    pub http_listen: Option<SocketAddr>,
+    /// How replicas agree who works.
+    pub lease: LeaseSettings,
+    /// The families.
+    pub families: Vec<Family>,
+}
+
+/// What all Leases of a process have in common.
+#[derive(Clone, Debug)]
+pub struct LeaseSettings {
+    /// Their namespace.
+    pub namespace: String,
+    /// What people see as the holder, such as the pod's name.
+    pub identity: String,
+    /// Their durations.
+    pub timing: Timing,
+}
+
+/// A family as a process runs it.
+pub struct Family {
+    /// Its name; its Lease is `aquifer-<name>`, whichever Deployment runs it, so that it never runs twice.
+    pub name: String,
+    /// Run by one replica at a time.
+    pub controllers: Vec<Box<dyn Runnable>>,
+    /// Run by every replica.
+    pub servers: Vec<Box<dyn Runnable>>,
+}
+
+/// The name of a family's Lease.
+pub fn lease_name(family: &str) -> String {
+    format!("aquifer-{family}")
+}
+
+/// Something that runs until the context's shutdown.
+pub trait Runnable: Send {
+    /// Runs it.
+    fn run(self: Box<Self>, context: Context) -> BoxFuture<'static, ()>;
+}
+
+impl<C: Controller> Runnable for C {
+    fn run(self: Box<Self>, context: Context) -> BoxFuture<'static, ()> {
+        Box::pin(runner::run(*self, context))
+    }
+}
+
+/// What a process is told from outside while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Every object has a pass.
+    Resync,
+    /// Passes that run may finish, the Leases are given back, the process ends.
+    Stop,
+}
+
+/// Why a process ended without being told to. It must be started again: what it holds in memory may be outdated.
+#[derive(Debug, Error)]
+pub enum Ended {
+    /// The address is taken, or not ours.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// Another replica works now.
+    #[error(transparent)]
+    LostLease(#[from] LostLease),
+    /// A bug: leader election does not end by itself.
+    #[error("leader election of the family {0} ended by itself")]
+    Election(String),
+    /// A bug: controllers and servers do not end by themselves.
+    #[error("a controller of the family {0} ended by itself")]
+    Controller(String),
+    /// Nobody can tell the process to stop any more.
+    #[error("the channel of signals was closed")]
+    Signals,
+}
+
+/// Runs until it is told to stop, or until a Lease is lost.
+pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal>) -> Result<(), Ended> {
+    let Settings { client, runtime, http_listen, lease, families } = settings;
+    let (metrics, health) = (Metrics::default(), Health::default());
+    let (shutdown, lease_end) = (CancellationToken::new(), CancellationToken::new());
+    if let Some(address) = http_listen {
+        let served =
+            health::serve(address, health.clone(), metrics.clone(), &runtime, lease_end.clone()).await;
+        let taken = served.map_err(|source| Ended::Listen { address, source })?;
+        tracing::info!(address = %taken, "Serving /livez, /readyz and /metrics");
+    }
+    let (resync, resynced) = watch::channel(0_u64);
+    let mut running: JoinSet<String> = JoinSet::new();
+    let mut elections: JoinSet<(String, Result<(), LostLease>)> = JoinSet::new();
+    for family in families {
+        let (leadership, election) = elect(&client, &runtime, &lease, &family.name, &lease_end);
+        runtime.spawn(report_leadership(leadership.clone(), metrics.clone(), family.name.clone()));
+        let name = family.name.clone();
+        elections.spawn(async move {
+            // A task that panicked or was aborted no longer renews, so its Lease is lost at its deadline.
+            (name, election.await.unwrap_or(Ok(())))
+        });
+        let context = |leadership: &Leadership| Context {
+            client: client.clone(),
+            runtime: runtime.clone(),
+            leadership: leadership.clone(),
+            metrics: metrics.clone(),
+            health: health.clone(),
+            shutdown: shutdown.clone(),
+            resync: resynced.clone(),
+        };
+        let always = Leadership::always();
+        let controllers = family.controllers.into_iter().map(|one| one.run(context(&leadership)));
+        let servers = family.servers.into_iter().map(|one| one.run(context(&always)));
+        for task in controllers.chain(servers) {
+            let name = family.name.clone();
+            running.spawn(async move {
+                task.await;
+                name
+            });
+        }
+    }
+    loop {
+        tokio::select! {
+            biased;
+            signal = signals.recv() => match signal {
+                Some(Signal::Stop) => break,
+                Some(Signal::Resync) => {
+                    tracing::info!("Looking at every object again");
+                    resync.send_modify(|count| *count += 1);
+                }
+                None => return Err(Ended::Signals),
+            },
+            Some(ended) = elections.join_next() => return Err(election_ended(ended)),
+            Some(ended) = running.join_next() => {
+                return Err(Ended::Controller(ended.unwrap_or_else(|error| error.to_string())));
+            }
+        }
+    }
+    tracing::info!("Stopping");
+    shutdown.cancel();
+    while running.join_next().await.is_some() {}
+    // Only now may another replica begin.
+    lease_end.cancel();
+    while let Some(ended) = elections.join_next().await {
+        if let Ok((family, Err(lost))) = ended {
+            tracing::warn!(family, %lost, "The Lease could not be given back");
+        }
+    }
+    Ok(())
+}
+
+fn elect(
+    client: &Client,
+    runtime: &Runtime,
+    lease: &LeaseSettings,
+    family: &str,
+    end: &CancellationToken,
+) -> (Leadership, JoinHandle<Result<(), LostLease>>) {
+    let config = lease::Config {
+        namespace: lease.namespace.clone(),
+        name: lease_name(family),
+        identity: lease.identity.clone(),
+        timing: lease.timing,
+    };
+    lease::elect(client.clone(), runtime, config, end.clone())
+}
+
+fn election_ended(ended: Result<(String, Result<(), LostLease>), tokio::task::JoinError>) -> Ended {
+    match ended {
+        // At once: what is in memory may be outdated, and another replica works already.
+        Ok((_, Err(lost))) => Ended::LostLease(lost),
+        Ok((family, Ok(()))) => Ended::Election(family),
+        Err(error) => Ended::Election(error.to_string()),
+    }
+}
+
+async fn report_leadership(leadership: Leadership, metrics: Metrics, family: String) {
+    let mut changes = leadership.changes();
+    loop {
+        let leads = *changes.borrow_and_update();
+        metrics.leading(&family, leads);
+        tracing::info!(family, leads, "Leadership");
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Clock, randomness and tasks of one process. Nothing else in the engine or in a family reads a clock, draws a number or
+//! starts a task by itself, so that one seed gives one history in a simulation.
+//!
+//! Waiting is done with `tokio::time` (`sleep`, `timeout`): a simulation pauses that clock, and it then moves only when every
+//! task waits. Instants are tokio's for the same reason.
+#![expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
+
+/// Handles of ended tasks are dropped when this many have collected.
+const TIDY_AT: usize = 64;
+
+/// The clock, the randomness and the tasks of one process. Copies share them.
+#[derive(Clone, Debug)]
+pub struct Runtime(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: Clock,
+    random: Mutex<fastrand::Rng>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+#[derive(Debug)]
+enum Clock {
+    /// The machine's.
+    System,
+    /// Moves with tokio's clock from a fixed time on.
+    Simulated { start: Instant, wall: Timestamp },
+}
+
+impl Runtime {
+    /// The real clock, and randomness from the operating system.
+    pub fn system() -> Self {
+        Self::with(Clock::System, fastrand::Rng::new())
+    }
+
+    /// A clock that shows `wall` now and moves with tokio's, and randomness from a seed.
+    pub fn simulated(wall: Timestamp, seed: u64) -> Self {
+        let clock = Clock::Simulated { start: Instant::now(), wall };
+        Self::with(clock, fastrand::Rng::with_seed(seed))
+    }
+
+    fn with(clock: Clock, random: fastrand::Rng) -> Self {
+        Self(Arc::new(Inner { clock, random: Mutex::new(random), tasks: Mutex::default() }))
+    }
+
+    /// The wall clock: for people, and for times that the API server wrote. Nothing that must be safe compares two of them.
+    pub fn now(&self) -> Timestamp {
+        match &self.0.clock {
+            Clock::System => Timestamp::now(),
+            Clock::Simulated { start, wall } => {
+                let passed = SignedDuration::try_from(start.elapsed()).unwrap_or(SignedDuration::MAX);
+                wall.saturating_add(passed).unwrap_or(Timestamp::MAX)
+            }
+        }
+    }
+
+    /// The monotonic clock, which all processes of a machine share.
+    pub fn instant() -> Instant {
+        Instant::now()
+    }
+
+    /// A random number. Good enough to spread retries and to tell processes apart, not to make keys from.
+    pub fn random(&self) -> u64 {
+        lock(&self.0.random).u64(..)
+    }
+
+    /// A random number from 0 up to 1.
+    pub fn fraction(&self) -> f64 {
+        lock(&self.0.random).f64()
+    }
+
+    /// Starts a task of this process. It ends with [`Runtime::end`] at the latest.
+    pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        let handle = tokio::spawn(task);
+        let mut tasks = lock(&self.0.tasks);
+        if tasks.len() >= TIDY_AT && tasks.len().is_power_of_two() {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(handle.abort_handle());
+        handle
+    }
+
+    /// Ends every task of this process where it is, as a crash would.
+    pub fn end(&self) {
+        for task in lock(&self.0.tasks).drain(..) {
+            task.abort();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulated_clock_moves_with_tokios_and_its_numbers_come_from_the_seed() {
+        let wall: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let (one, two) = (Runtime::simulated(wall, 7), Runtime::simulated(wall, 7));
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert_eq!(one.now(), "2026-01-02T03:05:35Z".parse().unwrap());
+        let draw = |runtime: &Runtime| (0..5).map(|_| runtime.random()).collect::<Vec<_>>();
+        assert_eq!(draw(&one), draw(&two));
+        assert_ne!(draw(&one), draw(&Runtime::simulated(wall, 8)));
+        assert!((0..100).all(|_| (0.0..1.0).contains(&one.fraction())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_process_ends_its_tasks_and_no_others() {
+        let (ending, staying) = (Runtime::system(), Runtime::system());
+        let forever = || async { std::future::pending::<()>().await };
+        let ended = ending.spawn(forever());
+        let stayed = staying.spawn(forever());
+        ending.clone().end();
+        assert!(ended.await.unwrap_err().is_cancelled());
+        assert!(!stayed.is_finished());
+    }
+
+    #[tokio::test]
+    async fn handles_of_ended_tasks_do_not_pile_up() {
+        let runtime = Runtime::system();
+        for _ in 0..1000 {
+            runtime.spawn(async {}).await.unwrap();
+        }
+        assert!(lock(&runtime.0.tasks).len() <= TIDY_AT, "{}", lock(&runtime.0.tasks).len());
+    }
+}
