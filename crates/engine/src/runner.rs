@@ -18,6 +18,7 @@ use crate::cluster::{ApiError, Cluster, Verb, Write};
 use crate::controller::Controller;
 use crate::fault::{Class, gravest};
 use crate::health::Health;
+use crate::latest::Receiver;
 use crate::lease::Leadership;
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -57,7 +58,7 @@ pub struct Context {
     /// Ends everything.
     pub shutdown: CancellationToken,
     /// Each message makes every key have a pass.
-    pub resync: tokio::sync::watch::Receiver<u64>,
+    pub resync: Receiver<u64>,
 }
 
 /// Runs a controller until shutdown.
@@ -140,13 +141,8 @@ impl<C: Controller> Runner<C> {
                         self.take(&more);
                     }
                 }
-                changed = leading.changed() => {
-                    if changed.is_err() {
-                        break;
-                    }
-                    self.wake_everybody();
-                }
-                Ok(()) = resync.changed() => self.wake_everybody(),
+                _ = leading.changed() => self.wake_everybody(),
+                _ = resync.changed() => self.wake_everybody(),
                 () = tokio::time::sleep_until(deadline) => {
                     if Runtime::instant() >= resync_timer {
                         resync_timer = Runtime::instant() + self.shared.controller.resync();

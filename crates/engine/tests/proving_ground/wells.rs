@@ -1,7 +1,6 @@
 //! The controller of wells: what it looks at, and what it decides.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use aquifer_base::Sealed;
 use aquifer_engine::cluster::Cluster;
 use aquifer_engine::intent::owner_key;
 use aquifer_engine::remote::Remote;
+use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{
     ChildKind, Condition, Controller, Effect, Expect, Fault, Kind, Mint, Object, ObjectRef, Plan, Question,
     Record, Seen, Shape, State, Status, Step, Subject, View, Watch, Why,
@@ -35,6 +35,8 @@ pub struct Wells {
     pub keys: Arc<dyn Cluster>,
     /// Another process that decides.
     pub decider: Option<Remote>,
+    /// Where keys get their bytes from.
+    pub runtime: Runtime,
 }
 
 /// What a well's decision is made from.
@@ -151,7 +153,7 @@ impl Controller for Wells {
     }
 
     fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
-        let bytes: Vec<u8> = (0..4).flat_map(|n| RandomState::new().hash_one(n).to_be_bytes()).collect();
+        let bytes: Vec<u8> = (0..4).flat_map(|_| self.runtime.random().to_be_bytes()).collect();
         Ok(BTreeMap::from([("key".to_owned(), Sealed::new(bytes))]))
     }
 }
