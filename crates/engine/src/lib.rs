@@ -10,6 +10,7 @@ mod act;
 pub mod cluster;
 pub mod compare;
 pub mod controller;
+mod events;
 pub mod fault;
 pub mod health;
 pub mod intent;

@@ -12,3 +12,12 @@ mod world;
 pub use network::Delays;
 pub use server::ApiServer;
 pub use world::{Process, World, run};
+
+/// The first request in which two histories differ.
+pub fn first_difference<'a>(
+    one: &'a [String],
+    two: &'a [String],
+) -> Option<(Option<&'a str>, Option<&'a str>)> {
+    let at = (0..one.len().max(two.len())).find(|at| one.get(*at) != two.get(*at))?;
+    Some((one.get(at).map(String::as_str), two.get(at).map(String::as_str)))
+}
