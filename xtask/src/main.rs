@@ -4,6 +4,7 @@
 mod bench;
 mod chart;
 mod crds;
+mod fixture;
 mod follow;
 mod generated;
 mod host;
@@ -47,6 +48,8 @@ enum Command {
     Image(image::Args),
     /// Measure, next to the least work that could give the same result
     Bench(bench::Args),
+    /// Record what an earlier version leaves in etcd, for the tests that take it over
+    Fixture(fixture::Args),
     /// A bare cluster to play with
     Lab(lab::Args),
 }
@@ -76,6 +79,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Chart(args) => chart::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Bench(args) => bench::run(args).await,
+        Command::Fixture(args) => fixture::run(args).await,
         Command::Lab(args) => lab::run(args).await,
     }
 }
