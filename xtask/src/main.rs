@@ -4,6 +4,7 @@
 mod bench;
 mod chart;
 mod crds;
+mod docs;
 mod fixture;
 mod follow;
 mod generated;
@@ -44,6 +45,8 @@ enum Command {
     Crds(crds::Args),
     /// Write the generated parts of the Helm chart: CRDs and rules
     Chart(chart::Args),
+    /// Write the reference: commands, kinds, metrics, values of the chart
+    Docs(docs::Args),
     /// Build the operator's image, an archive under target/image
     Image(image::Args),
     /// Measure, next to the least work that could give the same result
@@ -77,6 +80,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Lint => lint::run(),
         Command::Crds(args) => crds::run(&args),
         Command::Chart(args) => chart::run(&args),
+        Command::Docs(args) => docs::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Bench(args) => bench::run(args).await,
         Command::Fixture(args) => fixture::run(args).await,
