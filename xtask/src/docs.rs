@@ -1,7 +1,9 @@
 //! `cargo xtask docs`: the reference in docs/reference, made from code. The pages hold nothing that a person wrote for them: flags and
 //! metrics come from the program, fields from the CRDs, values from the chart.
 
+mod alerts;
 mod kinds;
+mod links;
 mod reasons;
 mod values;
 
@@ -26,15 +28,29 @@ pub struct Args {
 
 /// Writes or checks the pages.
 pub fn run(args: &Args) -> Result<()> {
-    if args.check { check() } else { generated::write(&dir(), "md", &files()?) }
+    if args.check {
+        return check();
+    }
+    let reference = reference()?;
+    generated::write(&dir(), "md", &files(&reference)?)?;
+    check_written_by_hand(&reference)
 }
 
 /// Fails when a page is not what would be written now.
 pub fn check() -> Result<()> {
-    let files = files()?;
+    let reference = reference()?;
+    let files = files(&reference)?;
     generated::check(&dir(), "md", &files, COMMAND)?;
+    check_written_by_hand(&reference)?;
     println!("{} pages of the reference are current", files.len());
     Ok(())
+}
+
+/// What people wrote about the program must fit what the program says.
+fn check_written_by_hand(reference: &Reference) -> Result<()> {
+    links::check()?;
+    reasons::check(&reference.reasons)?;
+    alerts::check(&reference.metrics.iter().map(|metric| metric.name.clone()).collect())
 }
 
 fn dir() -> PathBuf {
@@ -85,8 +101,7 @@ fn reference() -> Result<Reference> {
     serde_json::from_str(&text).context("cannot read what `aquifer reference` printed")
 }
 
-fn files() -> Result<Files> {
-    let reference = reference()?;
+fn files(reference: &Reference) -> Result<Files> {
     let pages = [
         ("commands.md", commands(&reference.commands)),
         ("metrics.md", metrics(&reference.metrics)),
@@ -100,7 +115,6 @@ fn files() -> Result<Files> {
         let _ = writeln!(index, "- [{title}]({name})");
     }
     files.insert("README.md".into(), headed(&index));
-    reasons::check(&reference.reasons)?;
     Ok(files)
 }
 

@@ -1,8 +1,8 @@
 //! Compares the reasons and object states that the program can write with the tables that explain them to people. The tables are written
 //! by hand, because what to do about a reason is more than its name.
 //!
-//! A table of reasons has the columns `type`, `status` and `reason` first; an empty `type` repeats the one above. A table of states begins
-//! with the column `state`. The last heading above a table names the kind.
+//! A table of reasons has the columns `type`, `status` and `reason` first, a table of states begins with the column `state`. The last
+//! heading above a table names the kind, in backquotes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,16 +14,20 @@ use crate::process;
 
 /// The pages for users that have such tables.
 const PAGES: [&str; 1] = ["docs/efs.md"];
-/// Stands in the column of the condition's type for the state of an object.
-const STATE: &str = "state";
 
 /// Something that the program can write into a status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Written {
     kind: String,
-    /// The type of the condition, or [`STATE`].
-    condition: String,
-    reason: String,
+    field: Field,
+    word: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Field {
+    Reason,
+    State,
 }
 
 /// Fails when a page lacks a reason, or explains one that is never written.
@@ -46,58 +50,44 @@ pub fn check(written: &[Written]) -> Result<()> {
 }
 
 fn differences(written: &BTreeSet<Written>, explained: &BTreeSet<Written>) -> Vec<String> {
-    let name = |reason: &Written| format!("{} {} {}", reason.kind, reason.condition, reason.reason);
-    let missing = written.difference(explained).map(|reason| format!("{} is not explained", name(reason)));
-    let extra = explained.difference(written).map(|reason| format!("{} is never written", name(reason)));
+    let name = |it: &Written| format!("{} {:?} {}", it.kind, it.field, it.word);
+    let missing = written.difference(explained).map(|it| format!("{} is not explained", name(it)));
+    let extra = explained.difference(written).map(|it| format!("{} is never written", name(it)));
     missing.chain(extra).collect()
 }
 
 /// Every reason and state that the tables of a page explain.
 fn tables(text: &str) -> BTreeSet<Written> {
     let mut found = BTreeSet::new();
-    let mut kind = String::new();
-    let mut columns: Vec<String> = Vec::new();
-    let mut condition = String::new();
+    let mut kind = "";
+    // Of the table that the line is in: what it lists, and in which column.
+    let mut table: Option<Option<(Field, usize)>> = None;
     for line in text.lines() {
         if line.starts_with('#') {
-            line.split('`').nth(1).unwrap_or_default().clone_into(&mut kind);
+            kind = line.split('`').nth(1).unwrap_or_default();
         }
         if !line.starts_with('|') {
-            columns.clear();
+            table = None;
             continue;
         }
-        let cells: Vec<String> = line.trim_matches('|').split('|').map(plain).collect();
-        if columns.is_empty() {
-            columns = cells;
-            condition.clear();
-            continue;
-        }
-        let reason = match columns.first().map(String::as_str) {
-            Some("type") if columns.get(2).is_some_and(|name| name == "reason") => {
-                if let Some(name) = cells.first().filter(|name| !name.is_empty()) {
-                    condition.clone_from(name);
-                }
-                cells.get(2)
-            }
-            Some(STATE) => {
-                STATE.clone_into(&mut condition);
-                cells.first()
-            }
-            _ => None,
-        };
-        if let Some(reason) = reason.filter(|word| !word.is_empty() && !word.starts_with('-')) {
-            found.insert(Written {
-                kind: kind.clone(),
-                condition: condition.clone(),
-                reason: reason.clone(),
+        let cells: Vec<&str> =
+            line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let Some(listed) = table else {
+            table = Some(match cells.as_slice() {
+                ["type", "status", "reason", ..] => Some((Field::Reason, 2)),
+                ["state", ..] => Some((Field::State, 0)),
+                _ => None,
             });
+            continue;
+        };
+        let Some((field, column)) = listed else { continue };
+        // The line below the heading consists of dashes.
+        let word = cells.get(column).filter(|word| !word.is_empty() && !word.starts_with('-'));
+        if let Some(word) = word {
+            found.insert(Written { kind: kind.to_owned(), field, word: (*word).to_owned() });
         }
     }
     found
-}
-
-fn plain(cell: &str) -> String {
-    cell.trim().trim_matches('`').to_owned()
 }
 
 #[cfg(test)]
@@ -105,11 +95,10 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "\
-## Conditions of `SharedVolume`\n\
+## Conditions of a `SharedVolume`\n\
 \n\
 | type | status | reason | meaning |\n|---|---|---|---|\n\
 | `Ready` | True | `Bound` | works |\n| | False | `InUse` | wait |\n\
-| `Duplicate` | True | `SameData` | use one |\n\
 \n\
 | field | meaning |\n|---|---|\n| `spec` | not a reason |\n\
 \n\
@@ -117,16 +106,15 @@ mod tests {
 \n\
 | state | meaning |\n|---|---|\n| `Current` | fine |\n";
 
-    fn reason(kind: &str, condition: &str, reason: &str) -> Written {
-        Written { kind: kind.into(), condition: condition.into(), reason: reason.into() }
+    fn written(kind: &str, field: Field, word: &str) -> Written {
+        Written { kind: kind.into(), field, word: word.into() }
     }
 
     fn all() -> BTreeSet<Written> {
         BTreeSet::from([
-            reason("SharedVolume", "Ready", "Bound"),
-            reason("SharedVolume", "Ready", "InUse"),
-            reason("SharedVolume", "Duplicate", "SameData"),
-            reason("Component", STATE, "Current"),
+            written("SharedVolume", Field::Reason, "Bound"),
+            written("SharedVolume", Field::Reason, "InUse"),
+            written("Component", Field::State, "Current"),
         ])
     }
 
@@ -137,12 +125,12 @@ mod tests {
 
     #[test]
     fn what_is_not_explained_and_what_is_never_written_is_named() {
-        let mut written = all();
-        written.remove(&reason("Component", STATE, "Current"));
-        written.insert(reason("Component", STATE, "Foreign"));
+        let mut program = all();
+        program.remove(&written("Component", Field::State, "Current"));
+        program.insert(written("Component", Field::State, "Foreign"));
         assert_eq!(
-            differences(&written, &tables(PAGE)),
-            ["Component state Foreign is not explained", "Component state Current is never written"]
+            differences(&program, &tables(PAGE)),
+            ["Component State Foreign is not explained", "Component State Current is never written"]
         );
     }
 }
