@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<()> {
         return check();
     }
     for (dir, files) in folders()? {
-        generated::write(&process::root().join(dir), &files)?;
+        generated::write(&process::root().join(dir), "yaml", &files)?;
     }
     check_version()
 }
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Fails when a file is not what would be written now, or the chart has another version than the workspace.
 pub fn check() -> Result<()> {
     for (dir, files) in folders()? {
-        generated::check(&process::root().join(dir), &files, COMMAND)?;
+        generated::check(&process::root().join(dir), "yaml", &files, COMMAND)?;
     }
     check_version()?;
     println!("the chart is current");

@@ -20,13 +20,13 @@ pub struct Args {
 
 /// Writes or checks the files.
 pub fn run(args: &Args) -> Result<()> {
-    if args.check { check() } else { generated::write(&dir(), &files(COMMAND)?) }
+    if args.check { check() } else { generated::write(&dir(), "yaml", &files(COMMAND)?) }
 }
 
 /// Fails when a file is not what would be written now.
 pub fn check() -> Result<()> {
     let files = files(COMMAND)?;
-    generated::check(&dir(), &files, COMMAND)?;
+    generated::check(&dir(), "yaml", &files, COMMAND)?;
     println!("{} CRDs are current", files.len());
     Ok(())
 }

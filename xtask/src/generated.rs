@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 /// File name to content.
 pub type Files = BTreeMap<String, String>;
 
-/// Makes the YAML files of a folder what they should be.
-pub fn write(dir: &Path, wanted: &Files) -> Result<()> {
-    let found = found(dir)?;
+/// Makes the files of a folder that have this extension what they should be.
+pub fn write(dir: &Path, extension: &str, wanted: &Files) -> Result<()> {
+    let found = found(dir, extension)?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
         fs::remove_file(dir.join(name)).with_context(|| format!("cannot remove {name}"))?;
@@ -28,8 +28,8 @@ pub fn write(dir: &Path, wanted: &Files) -> Result<()> {
 }
 
 /// Fails when a file is not what would be written now.
-pub fn check(dir: &Path, wanted: &Files, command: &str) -> Result<()> {
-    let differences = differences(wanted, &found(dir)?);
+pub fn check(dir: &Path, extension: &str, wanted: &Files, command: &str) -> Result<()> {
+    let differences = differences(wanted, &found(dir, extension)?);
     if !differences.is_empty() {
         bail!("{}:\n{}\nrun `{command}` and commit the result", dir.display(), differences.join("\n"));
     }
@@ -37,14 +37,14 @@ pub fn check(dir: &Path, wanted: &Files, command: &str) -> Result<()> {
 }
 
 /// File name to content, as the folder has it.
-fn found(dir: &Path) -> Result<Files> {
+fn found(dir: &Path, extension: &str) -> Result<Files> {
     let mut files = Files::new();
     if !dir.exists() {
         return Ok(files);
     }
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml")
+        if path.extension().is_some_and(|found| found == extension)
             && let Some(name) = path.file_name()
         {
             let text =

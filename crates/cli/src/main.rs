@@ -13,6 +13,7 @@ mod completions;
 mod crds;
 mod install;
 mod logs;
+mod reference;
 mod run;
 mod uninstall;
 mod version;
@@ -47,6 +48,9 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Prints what docs/reference is made of
+    #[command(hide = true)]
+    Reference,
     /// Shared volumes on AWS EFS
     #[command(subcommand)]
     Efs(Efs),
@@ -99,6 +103,7 @@ async fn dispatch(command: Command) -> anyhow::Result<()> {
             completions::print(shell);
             Ok(())
         }
+        Command::Reference => reference::print(&Cli::command()),
         Command::Efs(Efs::Uninstall(args)) => uninstall::run(args).await,
     }
 }

@@ -35,6 +35,8 @@ mod takeover;
 mod tenants;
 #[path = "efs/uninstall.rs"]
 mod uninstall;
+#[path = "efs/upgrade.rs"]
+mod upgrade;
 #[path = "efs/walk.rs"]
 mod walk;
 
