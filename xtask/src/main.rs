@@ -4,6 +4,7 @@
 mod bench;
 mod chart;
 mod crds;
+mod families;
 mod follow;
 mod generated;
 mod host;

@@ -35,6 +35,8 @@ mod takeover;
 mod tenants;
 #[path = "efs/uninstall.rs"]
 mod uninstall;
+#[path = "efs/user_roles.rs"]
+mod user_roles;
 #[path = "efs/walk.rs"]
 mod walk;
 
