@@ -375,6 +375,33 @@ spec: {}
 }
 
 #[tokio::test]
+async fn a_definition_of_another_tool_is_left_alone_until_it_is_to_be_taken_over() -> Result<()> {
+    const NAME: &str = "sharedvolumes.aws-efs.managed.openshift.io";
+    let cluster = Lab::test_cluster().start().await?;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../api/crds/{NAME}.yaml"));
+    kubectl(&cluster, &["create", "-f", file.to_str().context("a path that is not text")?])?;
+    let version = || kubectl(&cluster, &["get", "crd", NAME, "-o", "jsonpath={.metadata.resourceVersion}"]);
+    kubectl(&cluster, &["wait", "--for=condition=Established", "crd", NAME, "--timeout=30s"])?;
+    let before = version()?;
+
+    let said = succeeds(&cluster, &["install"])?;
+    let left = format!(
+        "left      CustomResourceDefinition {NAME} (not installed by Aquifer; --take-over replaces it)"
+    );
+    ensure!(said.contains(&left), "{said}");
+    ensure!(said.contains("created   CustomResourceDefinition components.aquifer.storage"), "{said}");
+    let said = succeeds(&cluster, &["uninstall", "--yes", "--crds"])?;
+    ensure!(said.contains("components.aquifer.storage") && !said.contains(NAME), "{said}");
+    ensure!(version()? == before, "the definition was changed");
+
+    let said = succeeds(&cluster, &["install", "--take-over"])?;
+    ensure!(said.contains(&format!("changed   CustomResourceDefinition {NAME}")), "{said}");
+    let said = succeeds(&cluster, &["install"])?;
+    ensure!(said.contains("0 created, 0 changed") && !said.contains("left "), "{said}");
+    cluster.stop().await
+}
+
+#[tokio::test]
 async fn helm_installs_upgrades_and_keeps_the_kinds_and_install_leaves_a_release_alone() -> Result<()> {
     let cluster = Lab::test_cluster().start().await?;
     let run = |arguments: &[&str]| -> Result<String> {
