@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::generated::{self, Files};
+use crate::generated::{Files, Folder};
 use crate::process;
 
 const COMMAND: &str = "cargo xtask docs";
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
         return check();
     }
     let reference = reference()?;
-    generated::write(&dir(), "md", &files(&reference)?)?;
+    Folder::whole(dir(), files(&reference)?).write()?;
     check_written_by_hand(&reference)
 }
 
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<()> {
 pub fn check() -> Result<()> {
     let reference = reference()?;
     let files = files(&reference)?;
-    generated::check(&dir(), "md", &files, COMMAND)?;
+    Folder::whole(dir(), files.clone()).check(COMMAND)?;
     check_written_by_hand(&reference)?;
     println!("{} pages of the reference are current", files.len());
     Ok(())

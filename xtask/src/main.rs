@@ -5,6 +5,7 @@ mod bench;
 mod chart;
 mod crds;
 mod docs;
+mod families;
 mod fixture;
 mod follow;
 mod generated;

@@ -37,6 +37,8 @@ mod tenants;
 mod uninstall;
 #[path = "efs/upgrade.rs"]
 mod upgrade;
+#[path = "efs/user_roles.rs"]
+mod user_roles;
 #[path = "efs/walk.rs"]
 mod walk;
 

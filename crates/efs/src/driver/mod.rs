@@ -9,7 +9,7 @@ mod world;
 
 use std::time::Duration;
 
-use aquifer_api::driver;
+use crate::names::driver;
 use aquifer_engine::{ChildKind, Controller, Key, Kind, Plan, Shape, Subject, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::names::driver;
 use aquifer_api::component::{Component, Desired};
-use aquifer_api::driver;
 use aquifer_engine::{Object, Seen, Subject, View, Why};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -13,7 +13,7 @@ mod tests;
 
 pub use config::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
 
-use aquifer_api::labels;
+use crate::names::labels;
 use serde_json::{Value, json};
 
 /// The label that marks worker nodes where a distribution sets one.

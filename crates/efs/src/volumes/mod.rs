@@ -10,7 +10,7 @@ mod say;
 mod tests;
 mod world;
 
-use aquifer_api::{driver, labels};
+use crate::names::{driver, labels};
 use aquifer_engine::{
     ChildKind, Controller, Fault, Key, Kind, Object, Plan, Shape, State, Status, Subject, View, Wakes, Watch,
 };

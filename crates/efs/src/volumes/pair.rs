@@ -1,6 +1,6 @@
 //! Volume and claim of a SharedVolume: their names, their content, and how to tell whose they are. Pure.
 
-use aquifer_api::{driver, labels};
+use crate::names::{driver, labels};
 use aquifer_base::names;
 use aquifer_engine::intent::{OWNER, OWNER_UID};
 use aquifer_engine::{Key, Object};

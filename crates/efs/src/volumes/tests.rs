@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aquifer_api::{driver, labels};
+use crate::names::{driver, labels};
 use aquifer_engine::intent::{OWNER, OWNER_UID};
 use aquifer_engine::model::{Model, Sim, walk};
 use aquifer_engine::{Key, Object, ObjectRef};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::pair::{LINGERING, claim_name, lingers, volume_name};
 use super::same_data;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
-use aquifer_api::driver;
+use crate::names::driver;
 
 /// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
 const POD_AGE: Duration = Duration::from_secs(3);

@@ -1,45 +1,44 @@
-//! `aquifer uninstall`: takes the operator away, but never from under objects that need it. Kinds stay unless asked for, because a
-//! kind takes all its objects along.
+//! `aquifer uninstall`: removes the operator, but never while objects need it. Definitions of kinds stay unless asked for, because all
+//! objects of a kind are deleted with its definition.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use aquifer_api::component::Component;
-use aquifer_api::roles::LEASE;
+use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
-use clap::{Args as ClapArgs, ValueEnum};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Preconditions};
 use kube::{Client, CustomResourceExt as _, ResourceExt};
 use tokio::time::Instant;
 
-use super::apply::{is_ours, look, release};
+use super::apply::{CRD, is_ours, look, release};
 use super::objects::{DEFAULT_IMAGE, Wanted, api_of, kind, title};
 use super::{needed, present};
-use crate::run::{Connection, Family};
-use crate::uninstall::confirmed;
+use crate::confirm::confirm;
+use crate::connection::Connection;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(ClapArgs)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct Args {
-    /// Also delete the definitions of our kinds
+    /// Also delete the definitions of our kinds, as far as Aquifer installed them
     #[arg(long, env = "AQUIFER_UNINSTALL_CRDS", value_parser = BoolishValueParser::new())]
     crds: bool,
-    /// Say what would be deleted and change nothing
+    /// Print what would be deleted and change nothing
     #[arg(long, env = "AQUIFER_UNINSTALL_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
-    /// Go although objects of ours are left: they wait for the next installation
+    /// Remove the operator although objects still need it; they stay for the next installation
     #[arg(long, env = "AQUIFER_UNINSTALL_KEEP_OBJECTS", conflicts_with = "crds", value_parser = BoolishValueParser::new())]
     keep_objects: bool,
-    /// Namespace of the operator; else where it is installed
+    /// Namespace of the operator; by default where it is installed
     #[arg(long, short, env = "AQUIFER_UNINSTALL_NAMESPACE", value_name = "NAMESPACE", value_parser = super::namespace)]
     namespace: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, env = "AQUIFER_UNINSTALL_YES", value_parser = BoolishValueParser::new())]
     yes: bool,
-    /// How long to wait for the end of each object, in seconds
+    /// How long to wait until each object is gone, in seconds
     #[arg(long, env = "AQUIFER_UNINSTALL_TIMEOUT", default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
     #[command(flatten)]
@@ -58,7 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let found = find(&client, &namespace, &finished, args.crds).await?;
     if found.is_empty() {
-        say!("nothing of Aquifer is in namespace {namespace} or around it");
+        say!("nothing of Aquifer is installed in namespace {namespace} or in the cluster");
         return Ok(());
     }
     say!("This deletes:");
@@ -68,9 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if args.dry_run {
         return Ok(());
     }
-    if !args.yes && !confirmed()? {
-        bail!("nothing was done");
-    }
+    confirm(args.yes)?;
     for live in &found {
         if kind(live) == CRD {
             // Somebody may have made one since we looked, and no operator would look after its end.
@@ -80,13 +77,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         say!("deleted   {}", title(live));
     }
     if !args.crds {
-        say!("The kinds stay; aquifer uninstall --crds deletes them too.");
+        say!("The definitions of the kinds stay; to delete them too: aquifer uninstall --crds");
     }
-    say!("Namespace {namespace} stays; when nothing else is in it: kubectl delete namespace {namespace}");
+    say!("Namespace {namespace} stays; to delete it: kubectl delete namespace {namespace}");
     Ok(())
 }
 
-const CRD: &str = "CustomResourceDefinition";
 /// Made by the operator, so without the labels of what was installed.
 const MADE: [&str; 2] = ["Lease", "Component"];
 
@@ -102,7 +98,7 @@ async fn find(
         image: DEFAULT_IMAGE.to_owned(),
         namespace: namespace.to_owned(),
         replicas: 0,
-        families: Family::value_variants().to_vec(),
+        families: aquifer_families::all(),
     };
     let (kinds, mut others): (Vec<_>, Vec<_>) = wanted
         .objects()?
@@ -110,7 +106,8 @@ async fn find(
         .filter(|one| kind(one) != "Namespace")
         .partition(|one| kind(one) == CRD);
     others.reverse();
-    others.push(DynamicObject::new(LEASE, &ApiResource::erase::<Lease>(&())).within(namespace));
+    let lease = |name: &String| DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace);
+    others.extend(wanted.leases().iter().map(lease));
     let component = |one: &Component| DynamicObject::new(&one.name_any(), &Component::api_resource());
     others.extend(components.iter().map(component));
     let of_cluster = |one: &DynamicObject| one.namespace().is_none() && !MADE.contains(&kind(one));
@@ -118,9 +115,13 @@ async fn find(
     let mut found = Vec::new();
     for object in others.iter().chain(kinds.iter().filter(|_| crds)) {
         let Some(mut live) = look(client, object).await? else { continue };
-        if kind(object) != CRD && !MADE.contains(&kind(object)) {
-            if let Some(release) = release(&live) {
-                bail!("{} belongs to the Helm release {release}: use helm uninstall", title(object));
+        if !MADE.contains(&kind(object)) {
+            // A definition outlives the release that installed it.
+            if let Some(release) = release(&live).filter(|_| kind(object) != CRD) {
+                bail!(
+                    "cannot delete {}: it belongs to the Helm release {release}. Use helm uninstall",
+                    title(object)
+                );
             }
             if !is_ours(&live) {
                 continue;
@@ -145,7 +146,11 @@ async fn delete(client: &Client, live: &DynamicObject, patience: Duration) -> an
     let deadline = Instant::now() + patience;
     while look(client, live).await?.is_some_and(|now| now.uid() == live.uid()) {
         if Instant::now() > deadline {
-            bail!("{} is still there after {} s; run this again later", title(live), patience.as_secs());
+            bail!(
+                "cannot finish within {} s: {} is still there. Run the command again later",
+                patience.as_secs(),
+                title(live)
+            );
         }
         tokio::time::sleep(INTERVAL).await;
     }

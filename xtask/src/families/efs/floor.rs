@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use aquifer_api::{
+use aquifer_api::efs::SharedVolume;
+use aquifer_families::efs::names::{
     driver::{DRIVER_NAME, STORAGE_CLASS},
-    efs::SharedVolume,
     labels::SHARED_VOLUME_FINALIZER,
 };
 use futures::{StreamExt, TryStreamExt, channel::mpsc, stream};
@@ -17,11 +17,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{
-    CONCURRENCY,
-    efs::{NAMESPACE, Site, Times, bound, create_volume, created, delete_volume, gone, name, spec},
-    say,
-};
+use super::bench::{NAMESPACE, Site, Times, bound, create_volume, created, delete_volume, gone, name, spec};
+use crate::bench::{CONCURRENCY, say};
 use crate::process::took;
 
 /// Measures all cases.

@@ -1,25 +1,20 @@
-//! Who may do what: roles for users of SharedVolumes, and the least that the operator itself needs for them.
-//! Rules only: whoever installs the operator binds them. The chart's rules are printed from here by `cargo xtask chart`.
+//! What the operator and its users may do for SharedVolumes. Rules only: whoever installs the operator binds them.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use aquifer_api::{component, efs, openshift};
+use aquifer_family::rights::{KEEP, RBAC, READ, named, rule};
+use aquifer_family::{Grant, Held};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
 
-use crate::{component, driver, efs, labels, openshift};
+use crate::names::{driver, labels};
 
-const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
-/// Reading is limited by name too: whoever lists or watches a single name needs the right for that name only.
-const KEEP: [&str; 5] = ["get", "list", "watch", "update", "delete"];
-const RBAC: &str = "rbac.authorization.k8s.io";
-
-/// The Lease by which replicas agree who works.
-pub const LEASE: &str = "aquifer-efs";
 
 /// Roles that join the built-in `admin`, `edit` and `view`, so that nobody needs a special permission to use
 /// SharedVolumes. Each is complete by itself and can also be bound alone. None may write the status.
-pub fn user_roles() -> Vec<ClusterRole> {
+pub(crate) fn user_roles() -> Vec<ClusterRole> {
     let all: Vec<&str> = READ.into_iter().chain(WRITE).collect();
     [("admin", all.as_slice()), ("edit", all.as_slice()), ("view", READ.as_slice())]
         .map(|(role, verbs)| ClusterRole {
@@ -37,80 +32,39 @@ pub fn user_roles() -> Vec<ClusterRole> {
         .into()
 }
 
-/// One rule of the operator and its reason. The chart prints both, so the reason is written for administrators.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Grant {
-    /// Who needs it, and for what.
-    pub why: &'static str,
-    /// What is granted.
-    pub rule: PolicyRule,
-}
-
-/// What the operator needs in the whole cluster for SharedVolumes and a driver in the default namespace.
-pub fn operator_rules() -> Vec<PolicyRule> {
-    operator_rules_for(driver::DEFAULT_NAMESPACE)
-}
-
-/// What the operator needs in the whole cluster for SharedVolumes and a driver in `namespace`.
-pub fn operator_rules_for(namespace: &str) -> Vec<PolicyRule> {
-    shared_grants().into_iter().chain(efs_grants(namespace)).map(|grant| grant.rule).collect()
-}
-
-/// What the operator needs in its own namespace only: the lease that says which replica acts.
-pub fn operator_namespace_rules() -> Vec<PolicyRule> {
-    namespace_grants().into_iter().map(|grant| grant.rule).collect()
-}
-
-/// What every family needs in the whole cluster.
-pub fn shared_grants() -> Vec<Grant> {
-    vec![grant(
-        "News for people, beside the objects that they are about.",
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
-    )]
-}
-
-/// What the operator needs in its own namespace only.
-pub fn namespace_grants() -> Vec<Grant> {
-    vec![
-        grant(
-            "Leader election: to make the Lease that says which replica acts.",
-            rule("coordination.k8s.io", &["leases"], &["create"]),
-        ),
-        grant(
-            "Leader election: the Lease that says which replica acts.",
-            named("coordination.k8s.io", &["leases"], &["get", "patch"], LEASE),
-        ),
-    ]
-}
-
-/// What the family `efs` needs in the whole cluster, with its driver in `namespace`.
+/// What the operator needs, with the driver in `namespace`.
 ///
-/// Objects of fixed names are read and changed under these names only. `create` cannot be limited to a name, and is granted
-/// without.
-pub fn efs_grants(namespace: &str) -> Vec<Grant> {
+/// Objects of fixed names are read and changed under these names only. `create` cannot be limited to a name, and is granted without.
+///
+/// All of it holds in the whole cluster. The driver's namespace is made and deleted by this family itself, and a Role in it could neither
+/// exist before the namespace nor outlive it; so the ServiceAccount and the DaemonSet of the node plugin are granted cluster-wide, by name.
+pub(crate) fn grants(namespace: &str) -> Vec<Grant> {
     vec![
-        grant(
+        Grant::cluster(
             "SharedVolumes: what users ask for. Patch is for finalizers (ours, and that of aws-efs-operator when it is taken off); the spec is never written.",
             rule(efs::GROUP, &["sharedvolumes"], &["get", "list", "watch", "patch"]),
         ),
-        grant("SharedVolumes: what became of it.", rule(efs::GROUP, &["sharedvolumes/status"], &["patch"])),
-        grant(
+        Grant::cluster(
+            "SharedVolumes: what became of it.",
+            rule(efs::GROUP, &["sharedvolumes/status"], &["patch"]),
+        ),
+        Grant::cluster(
             "EFS driver: whether the definition of SharedVolumes is being taken away. It is never installed or changed.",
             named("apiextensions.k8s.io", &["customresourcedefinitions"], &READ, efs::CRD_NAME),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: to make the object in which it reports; only the administrator changes its spec afterwards.",
             rule(component::GROUP, &["components"], &["create"]),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: what is wanted of it. SharedVolumes: whether it is there.",
             named(component::GROUP, &["components"], &READ, driver::COMPONENT),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: how it stands.",
             named(component::GROUP, &["components/status"], &["patch"], driver::COMPONENT),
         ),
-        grant(
+        Grant::cluster(
             "SharedVolumes: the volume and the claim behind each. Names follow the users' names, so they cannot be listed here.",
             rule(
                 "",
@@ -118,58 +72,64 @@ pub fn efs_grants(namespace: &str) -> Vec<Grant> {
                 &["get", "list", "watch", "create", "patch", "delete"],
             ),
         ),
-        grant(
+        Grant::cluster(
             "SharedVolumes: to name the pods that hold a claim which shall go away.",
             rule("", &["pods"], &["list"]),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: list and watch tell whether the worker label exists. Get and patch are for the node plugin, which can be granted only what the operator holds.",
             rule("", &["nodes"], &["get", "list", "watch", "patch"]),
         ),
-        grant(
+        Grant::cluster(
             "SharedVolumes: a namespace that goes away stops all repair in it. EFS driver: its namespace is made.",
             rule("", &["namespaces"], &["get", "list", "watch", "create"]),
         ),
-        grant("EFS driver: its own namespace.", named("", &["namespaces"], &["update", "delete"], namespace)),
-        grant(
+        Grant::cluster(
+            "EFS driver: its own namespace.",
+            named("", &["namespaces"], &["update", "delete"], namespace),
+        ),
+        Grant::cluster(
             "EFS driver: to make the account of its node plugin.",
             rule("", &["serviceaccounts"], &["create"]),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: the account of its node plugin.",
             named("", &["serviceaccounts"], &KEEP, driver::SERVICE_ACCOUNT),
         ),
-        grant("EFS driver: to make its node plugin.", rule("apps", &["daemonsets"], &["create"])),
-        grant("EFS driver: its node plugin.", named("apps", &["daemonsets"], &KEEP, driver::DAEMON_SET)),
-        grant(
+        Grant::cluster("EFS driver: to make its node plugin.", rule("apps", &["daemonsets"], &["create"])),
+        Grant::cluster(
+            "EFS driver: its node plugin.",
+            named("apps", &["daemonsets"], &KEEP, driver::DAEMON_SET),
+        ),
+        Grant::cluster(
             "EFS driver: to make what its node plugin may do. Without the verbs bind and escalate: only what is granted here can be passed on.",
             rule(RBAC, &["clusterroles", "clusterrolebindings"], &["create"]),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: the role of its node plugin.",
             named(RBAC, &["clusterroles"], &KEEP, driver::CLUSTER_ROLE),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: the binding of its node plugin.",
             named(RBAC, &["clusterrolebindings"], &KEEP, driver::CLUSTER_ROLE_BINDING),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: to make its registration, and the storage class of all shared volumes.",
             rule("storage.k8s.io", &["csidrivers", "storageclasses"], &["create"]),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: its registration.",
             named("storage.k8s.io", &["csidrivers"], &KEEP, driver::DRIVER_NAME),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver: its storage class.",
             named("storage.k8s.io", &["storageclasses"], &KEEP, driver::STORAGE_CLASS),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver on OpenShift: to make what its node plugin may do on its host. Elsewhere this grants nothing.",
             rule(openshift::GROUP, &["securitycontextconstraints"], &["create"]),
         ),
-        grant(
+        Grant::cluster(
             "EFS driver on OpenShift: what its node plugin may do on its host.",
             named(
                 openshift::GROUP,
@@ -181,26 +141,19 @@ pub fn efs_grants(namespace: &str) -> Vec<Grant> {
     ]
 }
 
-fn grant(why: &'static str, rule: PolicyRule) -> Grant {
-    Grant { why, rule }
-}
+const PASSED_ON: &str = "the node plugin's role has it, and the server lets only those pass a right on who hold it; proved by \
+    rights::without_a_right_of_the_node_plugin_its_role_is_refused_and_named";
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
-    let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-    PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(owned(resources)),
-        verbs: owned(verbs),
-        ..PolicyRule::default()
-    }
-}
-
-fn named(group: &str, resources: &[&str], verbs: &[&str], name: &str) -> PolicyRule {
-    PolicyRule { resource_names: Some(vec![name.to_owned()]), ..rule(group, resources, verbs) }
-}
+/// As short as possible: a right that nobody can show is better taken away.
+pub(crate) const HELD: &[Held] = &[
+    Held { verb: "get", group: "", resource: "nodes", reason: PASSED_ON },
+    Held { verb: "patch", group: "", resource: "nodes", reason: PASSED_ON },
+];
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::rbac::v1::PolicyRule;
+
     use super::*;
 
     fn allows(rules: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
@@ -229,8 +182,7 @@ mod tests {
 
     #[test]
     fn the_operator_has_no_wildcard_and_no_secret() {
-        let rules: Vec<_> = operator_rules().into_iter().chain(operator_namespace_rules()).collect();
-        for rule in &rules {
+        for Grant { rule, .. } in grants("somewhere") {
             let words = rule.api_groups.iter().chain(&rule.resources).flatten().chain(&rule.verbs);
             for word in words {
                 assert!(
@@ -248,19 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn every_grant_says_why() {
-        for grant in shared_grants().into_iter().chain(efs_grants("x")).chain(namespace_grants()) {
-            assert!(
-                grant.why.len() > 20 && grant.why.ends_with('.') && !grant.why.contains('\n'),
-                "{grant:?}"
-            );
-        }
-    }
-
-    #[test]
     fn objects_of_fixed_names_can_be_made_by_the_operator_and_otherwise_reached_only_by_name() {
         let fixed = [
-            "leases",
             "components",
             "components/status",
             "customresourcedefinitions",
@@ -272,7 +213,7 @@ mod tests {
             "storageclasses",
             "securitycontextconstraints",
         ];
-        for rule in operator_rules_for("elsewhere").into_iter().chain(operator_namespace_rules()) {
+        for Grant { rule, .. } in grants("elsewhere") {
             let about = |kinds: &[&str]| rule.resources.iter().flatten().any(|r| kinds.contains(&r.as_str()));
             let only = |verbs: &[&str]| rule.verbs.iter().all(|verb| verbs.contains(&verb.as_str()));
             let by_name = rule.resource_names.is_some();

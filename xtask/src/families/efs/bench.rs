@@ -11,10 +11,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use aquifer_api::{
-    efs::{SharedVolume, SharedVolumeSpec},
-    labels::SHARED_VOLUME_FINALIZER,
-};
+use aquifer_api::efs::{SharedVolume, SharedVolumeSpec};
+use aquifer_families::efs::names::labels::SHARED_VOLUME_FINALIZER;
 use aquifer_lab::{Cluster, Lab, Mark, eventually};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, ServiceAccount};
@@ -26,8 +24,9 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{
-    CONCURRENCY, efs_floor,
+use super::floor;
+use crate::bench::{
+    CONCURRENCY,
     measure::{Calls, Usage},
     row::{Row, float},
     say,
@@ -54,12 +53,12 @@ pub async fn run(n: usize, program: &Path) -> Result<Vec<Row>> {
     }
     say(&format!("{n} SharedVolumes, floor: a bare client on a fresh cluster"));
     let site = Site::start("bench-floor").await?;
-    let floor = efs_floor::run(&site, n).await;
+    let least = floor::run(&site, n).await;
     site.cluster.stop().await?;
-    let floor = floor?;
+    let least = least?;
     say(&format!("{n} SharedVolumes, the operator on a fresh cluster"));
     let site = Site::start("bench-ours").await?;
-    let rows = ours(&site, n, program, &floor).await;
+    let rows = ours(&site, n, program, &least).await;
     site.cluster.stop().await?;
     rows
 }
@@ -92,7 +91,7 @@ impl Site {
 
 async fn ours(site: &Site, n: usize, program: &Path, floor: &Times) -> Result<Vec<Row>> {
     let log = site.cluster.dir().join("aquifer.log");
-    let mut operator = Operator::start(program, &site.account.kubeconfig, &log)?;
+    let mut operator = Operator::start(program, BENCH, &site.account.kubeconfig, &log)?;
     let result = cases(site, n, &mut operator, floor).await;
     let result = result.map_err(|error| error.context(operator.log_tail()));
     operator.stop().await?;
