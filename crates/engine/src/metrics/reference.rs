@@ -26,7 +26,7 @@ pub fn described() -> Vec<Described> {
     metrics.panicked("");
     metrics.depth("", 0);
     metrics.api_call("");
-    metrics.leading("efs", true);
+    metrics.leading("", true);
     parse(&metrics.text())
 }
 
