@@ -33,7 +33,7 @@ impl Controller for Tides {
         Shape { fields: &[], conditions: &["Ready"] }
     }
     fn observe(&self, subject: &Subject, _: &View<'_>) -> bool {
-        subject.key.namespace.as_deref() == Some(self.namespace.as_str())
+        *subject.key.namespace == *self.namespace
     }
     fn decide(&self, _: &Subject, here: &bool, _: Timestamp) -> Plan {
         let ready = if *here { State::True } else { State::False };
