@@ -20,7 +20,7 @@ use super::running::{apply, kubectl};
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The real Helm. It builds itself once, which one test waits for and the others with it.
-fn helm() -> Command {
+pub fn helm() -> Command {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(PROGRAM.get_or_init(|| aquifer_lab::recipe::program("helm").unwrap()));
     for name in ["KUBECONFIG", "HELM_NAMESPACE", "HELM_KUBECONTEXT"] {
@@ -42,7 +42,7 @@ fn template(arguments: &[&str]) -> Output {
 }
 
 /// The objects of a YAML stream by kind, namespace and name.
-fn objects(yaml: &str) -> BTreeMap<String, Value> {
+pub fn objects(yaml: &str) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for document in yaml.split("---\n").filter(|text| text.lines().any(|line| line.starts_with("kind:"))) {
         let object: Value = serde_saphyr::from_str(document).unwrap();
