@@ -391,3 +391,48 @@ proptest! {
         });
     }
 }
+
+/// What is in the status of the Component, to the byte: an upgrade must find nothing to write.
+#[tokio::test]
+async fn the_status_is_written_in_every_situation_as_earlier_versions_wrote_it() {
+    let mut seen = Vec::new();
+    let mut note = |what: &str, sim: &Sim<Driver>| {
+        let status = sim.model.object(&component()).and_then(|object| object.at("/status").cloned());
+        seen.push(format!("{what}: {}", status.unwrap_or_default()));
+    };
+    let sim = installed().await;
+    note("installed", &sim);
+    sim.model.edit(&target(&DAEMON_SET), |doc| {
+        doc["status"] = json!({"desiredNumberScheduled": 3, "numberReady": 2});
+    });
+    settled(&sim).await;
+    note("ready on two of three nodes", &sim);
+    shared_volume(&sim);
+    mark_removed(&sim);
+    settled(&sim).await;
+    note("needed", &sim);
+    sim.model.delete(&SHARED_VOLUME.at("team", "data"));
+    sim.model.edit(&target(&DAEMON_SET), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
+    settled(&sim).await;
+    note("held", &sim);
+    sim.model.unfinalize(&target(&DAEMON_SET), "example.com/x");
+    settled(&sim).await;
+    note("removed", &sim);
+
+    let sim = start();
+    stranger(&sim, &STORAGE_CLASS);
+    stranger(&sim, &NAMESPACE);
+    settled(&sim).await;
+    note("in the way", &sim);
+
+    let sim = start();
+    stranger(&sim, &CSI_DRIVER);
+    settled(&sim).await;
+    note("external", &sim);
+
+    let sim = start();
+    sim.model.refuse(&target(&CLUSTER_ROLE), ApiError::Forbidden("no".into()));
+    sim.settle().await;
+    note("refused", &sim);
+    insta::assert_snapshot!(seen.join("\n"));
+}
