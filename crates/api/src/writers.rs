@@ -1,69 +1,46 @@
-//! Who writes which field of our kinds: exactly one writer each. A table to look things up in and to test against;
-//! nothing reads it at run time.
+//! Who writes which field of our kinds: exactly one writer each. The controllers compute from it which part of a status is
+//! theirs.
 
-/// One field, or one field with everything below it, and its only writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Kind of the object.
-    pub kind: &'static str,
-    /// Path of the field in the JSON form; it covers everything below it.
-    pub path: &'static str,
-    /// Who writes it.
-    pub writer: Writer,
-}
+pub use aquifer_base::fields::{Field, Writer};
 
-/// A program or a person that writes fields of our kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writer {
-    /// Whoever made the object, a person or a pipeline. We never write these fields.
-    User,
-    /// The cluster's administrator, by hand or through `aquifer efs uninstall`.
-    Administrator,
-    /// The controller of SharedVolumes.
-    SharedVolumes,
-    /// The controller of the EFS driver's objects.
-    EfsDriver,
-}
-
-impl Writer {
-    /// The writer's name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Administrator => "administrator",
-            Self::SharedVolumes => "efs shared volumes",
-            Self::EfsDriver => "efs driver",
-        }
-    }
-}
+/// The controller of SharedVolumes.
+const SHARED_VOLUMES: Writer = Writer::Controller("aquifer-efs-volumes");
+/// The controller of the EFS driver's objects.
+const EFS_DRIVER: Writer = Writer::Controller("aquifer-efs-driver");
 
 /// Every field of every kind of ours.
 pub const FIELDS: &[Field] = &[
     of("SharedVolume", "spec.fileSystemID", Writer::User),
     of("SharedVolume", "spec.accessPointID", Writer::User),
-    of("SharedVolume", "metadata.finalizers", Writer::SharedVolumes),
-    of("SharedVolume", "status.phase", Writer::SharedVolumes),
-    of("SharedVolume", "status.message", Writer::SharedVolumes),
-    of("SharedVolume", "status.claimRef", Writer::SharedVolumes),
-    of("SharedVolume", "status.claimUID", Writer::SharedVolumes),
-    of("SharedVolume", "status.volumeRef", Writer::SharedVolumes),
-    of("SharedVolume", "status.observedGeneration", Writer::SharedVolumes),
-    of("SharedVolume", "status.conditions", Writer::SharedVolumes),
+    of("SharedVolume", "metadata.finalizers", SHARED_VOLUMES),
+    of("SharedVolume", "status.phase", SHARED_VOLUMES),
+    of("SharedVolume", "status.message", SHARED_VOLUMES),
+    of("SharedVolume", "status.claimRef", SHARED_VOLUMES),
+    of("SharedVolume", "status.claimUID", SHARED_VOLUMES),
+    of("SharedVolume", "status.volumeRef", SHARED_VOLUMES),
+    of("SharedVolume", "status.observedGeneration", SHARED_VOLUMES),
+    of("SharedVolume", "status.conditions[Ready]", SHARED_VOLUMES),
+    of("SharedVolume", "status.conditions[DriverReady]", SHARED_VOLUMES),
+    of("SharedVolume", "status.conditions[Duplicate]", SHARED_VOLUMES),
+    of("SharedVolume", "status.conditions[Progressing]", SHARED_VOLUMES),
     of("Component", "spec.desired", Writer::Administrator),
-    of("Component", "status.message", Writer::EfsDriver),
-    of("Component", "status.observedGeneration", Writer::EfsDriver),
-    of("Component", "status.objects", Writer::EfsDriver),
-    of("Component", "status.conditions", Writer::EfsDriver),
+    of("Component", "status.message", EFS_DRIVER),
+    of("Component", "status.observedGeneration", EFS_DRIVER),
+    of("Component", "status.objects", EFS_DRIVER),
+    of("Component", "status.conditions[Ready]", EFS_DRIVER),
+    of("Component", "status.conditions[NodesReady]", EFS_DRIVER),
+    of("Component", "status.conditions[Progressing]", EFS_DRIVER),
 ];
 
 const fn of(kind: &'static str, path: &'static str, writer: Writer) -> Field {
-    Field { kind, path, writer }
+    Field::new(kind, path, writer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::Value;
+    use std::collections::BTreeSet;
 
     fn leaves(schema: &Value, path: &str, into: &mut Vec<String>) {
         match schema.get("properties").and_then(Value::as_object) {
@@ -88,16 +65,18 @@ mod tests {
         all
     }
 
+    /// Conditions have one leaf in the schema and one entry per type in the table.
     fn covers(field: &Field, kind: &str, path: &str) -> bool {
-        field.kind == kind && (path == field.path || path.starts_with(&format!("{}.", field.path)))
+        let own = if field.condition().is_some() { "status.conditions" } else { field.path };
+        field.kind == kind && (path == own || path.starts_with(&format!("{own}.")))
     }
 
     #[test]
     fn every_field_of_every_kind_has_exactly_one_writer() {
         for (kind, path) in schema_leaves() {
-            let writers: Vec<_> =
-                FIELDS.iter().filter(|f| covers(f, &kind, &path)).map(|f| f.writer.name()).collect();
-            assert_eq!(writers.len(), 1, "{kind} {path}: {writers:?}");
+            let entries: Vec<_> = FIELDS.iter().filter(|f| covers(f, &kind, &path)).collect();
+            let conditions: BTreeSet<_> = entries.iter().filter_map(|f| f.condition()).collect();
+            assert_eq!(entries.len(), conditions.len().max(1), "{kind} {path}: {entries:?}");
         }
     }
 
