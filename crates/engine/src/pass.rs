@@ -189,7 +189,7 @@ impl<C: Controller> Pass<'_, C> {
                     asked: Vec::new().into(),
                 };
                 // That the owner is gone is confirmed before anything is decided about its children.
-                let seen = view.exact(&target);
+                let seen = view.get(&target);
                 match seen.known() {
                     None if view.wants.borrow().is_empty() => return Ok(None),
                     None => (None, None, view.wants.take(), Vec::new()),

@@ -34,7 +34,7 @@ pub trait Service: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// In whose name objects are made: key and uid of the owner.
     fn owner(&self, request: &Self::Request) -> (Key, Option<String>);
-    /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::exact`].
+    /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::get`].
     fn answer(&self, request: &Self::Request, view: &View<'_>, now: Timestamp) -> Answer<Self::Reply>;
     /// Makes the content of a Secret.
     fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {

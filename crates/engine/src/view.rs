@@ -57,20 +57,21 @@ impl View<'_> {
         self.now
     }
 
-    /// An object by name, as the cache has it. From a filtered cache, absence proves nothing: see [`View::exact`].
-    pub fn get(&self, target: &ObjectRef) -> Seen<Option<Object>> {
+    /// An object by name, as the cache has it. Absence proves nothing: the cache may be filtered or late. For what is only
+    /// reported, and for what is written by a step that is refused when anything is there; else [`View::get`].
+    pub fn cached(&self, target: &ObjectRef) -> Seen<Option<Object>> {
         if let Some((object, read_at)) = self.fresh.objects.get(target) {
             return Seen::Known { value: object.clone(), read_at: *read_at };
         }
         if self.fresh.live || self.lags(&target.kind) {
             return self.want(Want::Object(target.clone()));
         }
-        self.cached(target)
+        self.in_store(target)
     }
 
-    /// An object by name, where absence is confirmed by a live read: what to use before acting on absence.
-    pub fn exact(&self, target: &ObjectRef) -> Seen<Option<Object>> {
-        match self.get(target) {
+    /// An object by name. Absence is proved: what no cache shows is read live before it counts as absent.
+    pub fn get(&self, target: &ObjectRef) -> Seen<Option<Object>> {
+        match self.cached(target) {
             Seen::Known { value: None, .. } | Seen::Unknown(Why::NotSynced)
                 if !self.fresh.objects.contains_key(target) =>
             {
@@ -124,7 +125,7 @@ impl View<'_> {
         seen
     }
 
-    fn cached(&self, target: &ObjectRef) -> Seen<Option<Object>> {
+    fn in_store(&self, target: &ObjectRef) -> Seen<Option<Object>> {
         match self.stores.get(&target.kind) {
             Some(store) => store.get(&target.key),
             None => Seen::Unknown(Why::NotSynced),

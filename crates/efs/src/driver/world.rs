@@ -37,11 +37,11 @@ pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> Wo
     let objects = statics::objects(&config)
         .iter()
         .map(|item| match kinds::of(&item.object) {
-            Some(target) => view.get(&target),
+            Some(target) => view.cached(&target),
             None => Seen::Unknown(Why::NotServed),
         })
         .collect();
-    let crd = view.get(&CRD.at("", SHARED_VOLUME_CRD));
+    let crd = view.cached(&CRD.at("", SHARED_VOLUME_CRD));
     let needed_by = unwanted(subject, &crd).then(|| needed_by(view, &crd));
     World { config, objects, crd, needed_by }
 }

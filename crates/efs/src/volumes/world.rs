@@ -41,9 +41,9 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let mine = view.mine(&VOLUME);
     let mine = mine.known().map(Vec::as_slice).unwrap_or_default();
     let claim = if (sure || !mine.is_empty()) && !going(mine, view) {
-        view.exact(&claim_at)
-    } else {
         view.get(&claim_at)
+    } else {
+        view.cached(&claim_at)
     };
     let pods = claim.present().filter(|claim| lingers(claim, view.now(), LINGERING)).map(|claim| {
         view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, claim.name()))
@@ -59,11 +59,11 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
         pods,
         // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
         namespace_ends: view
-            .exact(&NAMESPACE.at("", &subject.key.namespace))
+            .get(&NAMESPACE.at("", &subject.key.namespace))
             .known()
             .is_some_and(|namespace| namespace.as_ref().is_none_or(Object::deleting)),
         twins: twins(subject, view),
-        driver: view.get(&COMPONENT.at("", driver::COMPONENT)),
+        driver: view.cached(&COMPONENT.at("", driver::COMPONENT)),
         claim,
     }
 }
@@ -99,7 +99,7 @@ fn volumes(
             }
             let at = VOLUME.at("", name);
             // A read that is still to come makes this look void, so nothing is lost by leaving it out here.
-            let seen = if sure { view.exact(&at) } else { view.get(&at) };
+            let seen = if sure { view.get(&at) } else { view.cached(&at) };
             found.extend(seen.present().cloned());
         }
         found

@@ -39,7 +39,7 @@ impl Controller for Pairs {
         Shape { fields: &[], conditions: &[] }
     }
     fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
-        (view.get(&LEFT.key(&subject.key)), view.get(&RIGHT.key(&subject.key)))
+        (view.cached(&LEFT.key(&subject.key)), view.cached(&RIGHT.key(&subject.key)))
     }
     fn decide(&self, subject: &Subject, (left, right): &Self::World, _: Timestamp) -> Plan {
         match (left.present(), right.present()) {

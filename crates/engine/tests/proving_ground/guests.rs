@@ -50,9 +50,9 @@ impl Service for Guests {
         (visit.well.clone(), Some(visit.uid.clone()))
     }
     fn answer(&self, visit: &Visit, view: &View<'_>, _: Timestamp) -> Answer<Reply> {
-        let well = view.exact(&self.kinds.well.key(&visit.well));
+        let well = view.get(&self.kinds.well.key(&visit.well));
         let secret = SECRET.at(&visit.well.namespace, &format!("{}-guest-{}", visit.well.name, visit.guest));
-        let key = view.exact(&secret);
+        let key = view.get(&secret);
         if well.absent() {
             return Answer { steps: Vec::new(), reply: Reply::NoSuchWell };
         }

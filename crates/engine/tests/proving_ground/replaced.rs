@@ -50,7 +50,7 @@ impl Controller for Signs {
         Shape { fields: &[], conditions: &["Signed"] }
     }
     fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
-        view.exact(&sign(subject))
+        view.get(&sign(subject))
     }
     fn decide(&self, subject: &Subject, world: &Self::World, _: Timestamp) -> Plan {
         let (Some(_), Some(seen)) = (&subject.object, world.known()) else { return Plan::none() };

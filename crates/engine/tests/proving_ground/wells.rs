@@ -100,13 +100,13 @@ impl Controller for Wells {
         let none = Seen::Known { value: Value::Null, read_at: Timestamp::UNIX_EPOCH };
         let pump = question.map_or(none, |question| view.ask(question, FRESH));
         World {
-            key: view.exact(&named(subject, &SECRET, "key")).map(|secret| secret.map(without_content)),
-            basin: view.exact(&named(subject, &CLAIM, "basin")),
-            meter: view.exact(&named(subject, &self.kinds.meter, "meter")),
+            key: view.get(&named(subject, &SECRET, "key")).map(|secret| secret.map(without_content)),
+            basin: view.get(&named(subject, &CLAIM, "basin")),
+            meter: view.get(&named(subject, &self.kinds.meter, "meter")),
             taps: view.mine(&CONFIG_MAP),
             places: wanted
                 .into_iter()
-                .map(|tap| (tap.clone(), view.get(&named(subject, &CONFIG_MAP, &tap))))
+                .map(|tap| (tap.clone(), view.cached(&named(subject, &CONFIG_MAP, &tap))))
                 .collect(),
             pump: pump.map(|pump| serde_json::from_value(pump).expect("the house speaks of pumps")),
         }
