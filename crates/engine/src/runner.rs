@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ApiError, Cluster, Verb, Write};
 use crate::controller::Controller;
+use crate::erased::Erased;
 use crate::fault::{Class, gravest};
 use crate::health::Health;
 use crate::lease::Leadership;
@@ -62,6 +63,10 @@ pub struct Context {
 
 /// Runs a controller until shutdown.
 pub async fn run<C: Controller>(controller: C, context: Context) {
+    run_erased(Arc::new(controller), context).await;
+}
+
+async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
     let (wake, woken) = unbounded_channel();
     let stores: Stores = controller
         .watches()
@@ -90,8 +95,8 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     Runner { shared, context, queue, passes: JoinSet::new(), running: BTreeMap::new() }.run(woken).await;
 }
 
-struct Shared<C> {
-    controller: C,
+struct Shared {
+    controller: Arc<dyn Erased>,
     stores: Stores,
     outside: Outside,
     live: Live,
@@ -100,15 +105,15 @@ struct Shared<C> {
     wake: UnboundedSender<Woken>,
 }
 
-struct Runner<C: Controller> {
-    shared: Arc<Shared<C>>,
+struct Runner {
+    shared: Arc<Shared>,
     context: Context,
     queue: Queue,
     passes: JoinSet<(Key, Outcome)>,
     running: BTreeMap<tokio::task::Id, Key>,
 }
 
-impl<C: Controller> Runner<C> {
+impl Runner {
     async fn run(mut self, mut woken: UnboundedReceiver<Woken>) {
         let mut leading = self.context.leadership.changes();
         let mut resync = self.context.resync.clone();
@@ -286,10 +291,10 @@ fn generation_mark(object: &Object) -> i64 {
     object.generation() * 2 + i64::from(object.deleting())
 }
 
-struct Surroundings<C>(Arc<Shared<C>>);
+struct Surroundings(Arc<Shared>);
 
 #[async_trait]
-impl<C: Controller> Around for Surroundings<C> {
+impl Around for Surroundings {
     fn now(&self) -> Timestamp {
         self.0.runtime.now()
     }
@@ -303,11 +308,11 @@ impl<C: Controller> Around for Surroundings<C> {
     }
 }
 
-async fn pass<C: Controller>(shared: Arc<Shared<C>>, context: Context, turn: Turn) -> (Key, Outcome) {
+async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcome) {
     let started = Runtime::instant();
     let around = Surroundings(Arc::clone(&shared));
     let outcome = Pass {
-        controller: &shared.controller,
+        controller: &*shared.controller,
         cluster: &shared.live,
         stores: &shared.stores,
         outside: &shared.outside,
@@ -343,7 +348,7 @@ async fn pass<C: Controller>(shared: Arc<Shared<C>>, context: Context, turn: Tur
 }
 
 /// Puts a question outside and wakes whoever waits for the answer.
-async fn look<C: Controller>(shared: Arc<Shared<C>>, question: Question) {
+async fn look(shared: Arc<Shared>, question: Question) {
     let asked = tokio::time::timeout(LOOK_DEADLINE, shared.controller.look(&question)).await;
     let answer: Result<Value, String> = match asked {
         Ok(Ok(value)) => Ok(value),
@@ -355,7 +360,7 @@ async fn look<C: Controller>(shared: Arc<Shared<C>>, question: Question) {
 }
 
 /// Tells people. A failure to tell is no failure of the pass.
-async fn publish<C: Controller>(shared: &Shared<C>, subject: &Object, condition: &Condition) {
+async fn publish(shared: &Shared, subject: &Object, condition: &Condition) {
     let kind: Kind = shared.controller.kind();
     let reference = k8s_openapi::api::core::v1::ObjectReference {
         api_version: Some(kind.api_version()),

@@ -41,6 +41,8 @@ pub struct Watch {
     group: Option<GroupFn>,
     slim: Option<SlimFn>,
     managed_fields: bool,
+    /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
+    marks: Vec<String>,
 }
 
 impl Watch {
@@ -54,6 +56,7 @@ impl Watch {
             group: None,
             slim: None,
             managed_fields: false,
+            marks: vec![crate::intent::PREFIX.to_owned()],
         }
     }
 
@@ -69,10 +72,22 @@ impl Watch {
         })
     }
 
-    /// Only objects with these labels.
+    /// Only objects with these labels; the label is one of ours then.
     pub fn labelled(mut self, selector: &str) -> Self {
+        self.marks.push(selector.split('=').next().unwrap_or(selector).to_owned());
         self.labels = Some(selector.to_owned());
         self
+    }
+
+    /// Labels and annotations whose names begin so are ours too.
+    pub fn marked(mut self, prefix: &str) -> Self {
+        self.marks.push(prefix.to_owned());
+        self
+    }
+
+    /// Whether a label or annotation is one of ours.
+    pub(crate) fn is_ours(&self, name: &str) -> bool {
+        self.marks.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
 
     /// Only the object (in every namespace) of this name.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use crate::cluster::Listing;
 use crate::object::{Key, Kind, Object, ObjectRef};
@@ -115,14 +115,25 @@ impl View<'_> {
         }
     }
 
-    /// An answer from outside, not older than `max_age`.
-    pub fn ask(&self, question: Question, max_age: Duration) -> Seen<Value> {
+    /// An answer from outside, not older than `max_age`. One that cannot be read is as good as none.
+    pub fn ask<T: DeserializeOwned>(&self, question: Question, max_age: Duration) -> Seen<T> {
         self.asked.borrow_mut().push(question.clone());
-        let seen = self.outside.get(&question, max_age, self.now);
-        if matches!(seen, Seen::Unknown(Why::Reading)) {
-            self.wants.borrow_mut().push(Want::Answer(question));
+        match self.outside.get(&question, max_age, self.now) {
+            Seen::Known { value, read_at } => match serde_json::from_value(value) {
+                Ok(value) => Seen::Known { value, read_at },
+                Err(error) => Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}"))),
+            },
+            Seen::Unknown(Why::Reading) => {
+                self.wants.borrow_mut().push(Want::Answer(question));
+                Seen::Unknown(Why::Reading)
+            }
+            Seen::Unknown(why) => Seen::Unknown(why),
         }
-        seen
+    }
+
+    /// Whether a label or annotation of a watched kind is one of ours.
+    pub(crate) fn is_ours(&self, kind: &Kind, name: &str) -> bool {
+        self.stores.get(kind).is_some_and(|store| store.watch().is_ours(name))
     }
 
     fn in_store(&self, target: &ObjectRef) -> Seen<Option<Object>> {

@@ -2,15 +2,18 @@
 //! when the driver is no longer wanted. Its subject is the [`Component`](aquifer_api::component::Component) `efs-driver`,
 //! which says what is wanted and what is there.
 
+mod conditions;
 mod decide;
+mod facts;
 #[cfg(test)]
 mod tests;
 mod world;
 
 use std::time::Duration;
 
-use aquifer_api::driver;
-use aquifer_engine::{ChildKind, Controller, Key, Kind, Plan, Shape, Subject, View, Wakes, Watch};
+use aquifer_api::component::{Component, ComponentSpec, ComponentStatus};
+use aquifer_api::{driver, writers};
+use aquifer_engine::{Controller, Intent, Key, Kind, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,7 +23,10 @@ use crate::kinds::{
     SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
 use crate::statics::{DriverConfig, WORKER_LABEL};
+pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
 pub use world::World;
+
+type Subject = aquifer_engine::Subject<ComponentSpec, ComponentStatus>;
 
 /// Field manager and name in logs and metrics.
 pub const NAME: &str = "aquifer-efs-driver";
@@ -48,6 +54,8 @@ pub struct Driver {
 
 #[async_trait]
 impl Controller for Driver {
+    type Spec = ComponentSpec;
+    type Status = ComponentStatus;
     type World = World;
 
     fn name(&self) -> &'static str {
@@ -77,12 +85,8 @@ impl Controller for Driver {
         ]
     }
 
-    fn children(&self) -> Vec<ChildKind> {
-        Vec::new() // every one has a fixed name; nothing is found by inventory
-    }
-
     fn shape(&self) -> Shape {
-        Shape { fields: &["message", "objects"], conditions: &["Ready", "NodesReady", "Progressing"] }
+        Shape::of(writers::FIELDS, &COMPONENT.kind, NAME)
     }
 
     fn observe(&self, subject: &Subject, view: &View<'_>) -> World {
@@ -93,24 +97,16 @@ impl Controller for Driver {
         decide::decide(self, subject, world)
     }
 
-    fn explain(&self, status: &mut aquifer_engine::Status, fault: &aquifer_engine::Fault) {
-        status.failed(fault);
-        if status.get("Ready").is_some_and(|ready| ready.message == fault.message) {
-            status.fields.insert("message".into(), fault.message.clone().into());
-        }
+    fn summarize(&self, report: &Report, _deleting: bool, status: &mut ComponentStatus) {
+        conditions::summarize(report, status);
     }
 
     fn longest_backoff(&self) -> Option<Duration> {
         Some(Duration::from_secs(10)) // one object that cannot be written must not delay the repair of the others
     }
 
-    fn bootstrap(&self) -> Vec<Value> {
-        vec![json!({
-            "apiVersion": COMPONENT.api_version(),
-            "kind": COMPONENT.kind,
-            "metadata": {"name": driver::COMPONENT},
-            "spec": {},
-        })]
+    fn bootstrap(&self) -> Vec<Intent> {
+        vec![Intent::of(&Component::new(driver::COMPONENT, ComponentSpec::default()))]
     }
 }
 

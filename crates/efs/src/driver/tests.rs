@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kinds::{self, SHARED_VOLUME, VOLUME};
+use crate::kinds::{SHARED_VOLUME, VOLUME};
 use crate::statics;
 
 /// A cluster in which SharedVolumes are defined and the driver is wanted.
@@ -24,7 +24,7 @@ fn start_with(driver: Driver) -> Sim<Driver> {
     model.serve(&SECURITY_CONTEXT_CONSTRAINTS, false);
     model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
     for body in driver.bootstrap() {
-        model.put(&COMPONENT, body);
+        model.put(&COMPONENT, body.as_value().clone());
     }
     Sim::new(driver, Arc::new(model))
 }
@@ -35,7 +35,7 @@ fn component() -> ObjectRef {
 
 /// Every object that the driver consists of on plain Kubernetes.
 fn targets() -> Vec<ObjectRef> {
-    statics::objects(&DriverConfig::default()).iter().filter_map(|item| kinds::of(&item.object)).collect()
+    statics::manifests(&DriverConfig::default()).into_iter().map(|manifest| manifest.target).collect()
 }
 
 fn target(kind: &Kind) -> ObjectRef {
