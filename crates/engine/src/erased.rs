@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::act::StepCode;
 use crate::controller::{Controller, SubjectOf};
 use crate::fault::Fault;
+use crate::intent::Intent;
 use crate::object::{Key, Kind, Object};
 use crate::outside::Question;
 use crate::plan::{Effect, Plan};
@@ -115,7 +116,7 @@ impl<C: Controller> Erased for C {
         Controller::look(self, question).await
     }
     fn bootstrap(&self) -> Vec<Value> {
-        Controller::bootstrap(self).into_iter().map(|intent| intent.into_value()).collect()
+        Controller::bootstrap(self).into_iter().map(Intent::into_value).collect()
     }
     fn longest_backoff(&self) -> Option<Duration> {
         Controller::longest_backoff(self)

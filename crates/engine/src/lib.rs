@@ -14,6 +14,7 @@ mod erased;
 pub mod fault;
 pub mod health;
 pub mod intent;
+mod kept;
 pub mod lease;
 pub mod live;
 pub mod merge;

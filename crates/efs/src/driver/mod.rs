@@ -16,7 +16,7 @@ use aquifer_api::{driver, writers};
 use aquifer_engine::{Controller, Intent, Key, Kind, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE,
@@ -67,13 +67,12 @@ impl Controller for Driver {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        let one = |kind: Kind, name: &str| {
-            Watch::new(kind, |_| Wakes::Keys(vec![key()])).named(name).with_managed_fields()
-        };
+        let one =
+            |kind: Kind, name: &str| Watch::new(kind, |_| Wakes::Keys(vec![key()])).named(name).replaced();
         vec![
             Watch::subjects(COMPONENT).named(driver::COMPONENT),
-            Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).slim(only_metadata),
-            Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).slim(only_name),
+            Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).facts(|_| Value::Null),
+            Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).facts(|_| Value::Null),
             one(NAMESPACE, &self.config.namespace),
             one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT),
             one(CLUSTER_ROLE, driver::CLUSTER_ROLE),
@@ -113,17 +112,4 @@ impl Controller for Driver {
 /// The key of the one subject.
 fn key() -> Key {
     Key::cluster(driver::COMPONENT)
-}
-
-fn only_metadata(object: &mut Value) {
-    let metadata = &object["metadata"];
-    let mut slim = json!({"name": metadata["name"], "uid": metadata["uid"]});
-    if let Some(time) = metadata.get("deletionTimestamp") {
-        slim["deletionTimestamp"] = time.clone();
-    }
-    *object = json!({"metadata": slim});
-}
-
-fn only_name(object: &mut Value) {
-    *object = json!({"metadata": {"name": object["metadata"]["name"], "uid": object["metadata"]["uid"]}});
 }

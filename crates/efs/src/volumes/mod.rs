@@ -30,6 +30,8 @@ pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks,
 pub use names::{claim_name, volume_name};
 pub use world::World;
 
+/// What the names of aws-efs-operator's labels begin with.
+const UPSTREAM_MARKS: &str = "openshift.io/aws-efs-operator-";
 /// Seconds after which something that was deleted is slow to go: then the pods that hold it are asked for.
 const LINGERING: i64 = 3;
 
@@ -60,10 +62,14 @@ impl Controller for Volumes {
         let owned = format!("{}=true", labels::OWNED);
         vec![
             Watch::subjects(SHARED_VOLUME).grouped(data_group_of),
-            Watch::new(VOLUME, wake_owner).labelled(&owned),
-            Watch::new(CLAIM, wake_owner).labelled(&owned),
-            Watch::new(NAMESPACE, |_| Wakes::Nobody).slim(only_liveness),
-            Watch::new(COMPONENT, |_| Wakes::Everybody).named(driver::COMPONENT).slim(only_readiness),
+            Watch::new(VOLUME, wake_owner).labelled(&owned).marked(UPSTREAM_MARKS).keep(&["/spec"]),
+            Watch::new(CLAIM, wake_owner)
+                .labelled(&owned)
+                .marked(UPSTREAM_MARKS)
+                .marked(facts::BIND_COMPLETED)
+                .keep(&["/spec", "/status/phase"]),
+            Watch::new(NAMESPACE, |_| Wakes::Nobody).facts(|_| Value::Null),
+            Watch::new(COMPONENT, |_| Wakes::Everybody).named(driver::COMPONENT).facts(readiness),
         ]
     }
 
@@ -105,23 +111,13 @@ fn data_group(namespace: &str, file_system: &str, access_point: &str) -> String 
 
 fn data_group_of(shared: &Object) -> Option<String> {
     let (file_system, access_point) = (shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"));
-    Some(data_group(shared.namespace(), file_system, access_point))
-}
-
-fn only_liveness(namespace: &mut Value) {
-    let mut metadata = json!({"name": namespace["metadata"]["name"], "uid": namespace["metadata"]["uid"]});
-    if let Some(time) = namespace["metadata"].get("deletionTimestamp") {
-        metadata["deletionTimestamp"] = time.clone();
-    }
-    *namespace = json!({"metadata": metadata});
+    (!file_system.is_empty()).then(|| data_group(shared.namespace(), file_system, access_point))
 }
 
 /// Every SharedVolume looks at the driver's readiness: nothing else about it may wake them all.
-fn only_readiness(component: &mut Value) {
-    let ready = Object(component.clone()).condition("Ready").map(|ready| {
+fn readiness(component: &Object) -> Value {
+    let ready = component.condition("Ready").map(|ready| {
         json!({"type": "Ready", "status": ready["status"], "reason": ready["reason"], "message": ready["message"]})
     });
-    let metadata = json!({"name": component["metadata"]["name"], "uid": component["metadata"]["uid"]});
-    *component =
-        json!({"metadata": metadata, "status": {"conditions": ready.into_iter().collect::<Vec<_>>()}});
+    json!({"status": {"conditions": ready.into_iter().collect::<Vec<_>>()}})
 }

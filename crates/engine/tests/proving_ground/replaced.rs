@@ -45,7 +45,7 @@ impl Controller for Signs {
     }
     fn watches(&self) -> Vec<Watch> {
         let subjects = of_run(Watch::subjects(self.kinds.spring.clone()), &self.run);
-        vec![subjects, Watch::children(CONFIG_MAP).with_managed_fields()]
+        vec![subjects, Watch::children(CONFIG_MAP).replaced()]
     }
     fn pruned(&self) -> Vec<Kind> {
         vec![CONFIG_MAP]
