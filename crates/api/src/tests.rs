@@ -150,3 +150,17 @@ fn security_context_constraints_have_their_fields_at_the_top() {
         Some("securitycontextconstraints.security.openshift.io")
     );
 }
+
+fn assert_reasons<R: aquifer_base::Reason + std::fmt::Debug>() {
+    for reason in R::ALL {
+        assert_eq!(reason.as_str(), format!("{reason:?}"), "the word is the name of the variant");
+        assert_eq!(R::parse(reason.as_str()), Some(*reason));
+    }
+    assert_eq!(R::parse("SomebodyElses"), None);
+}
+
+#[test]
+fn every_reason_is_read_back_into_its_variant() {
+    assert_reasons::<crate::efs::SharedVolumeReason>();
+    assert_reasons::<crate::component::ComponentReason>();
+}

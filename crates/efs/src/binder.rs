@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::kinds::{CLAIM, POD, VOLUME};
 
 const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
-const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
+pub(crate) const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// What kube-controller-manager does with a pair: binds it, protects it, and lets it go when nobody holds it.
 pub(crate) fn binder(model: &Model) {

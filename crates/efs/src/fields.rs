@@ -1,4 +1,5 @@
-//! Who writes which field of SharedVolumes and of the driver's Component. A table; nothing reads it at run time.
+//! Who writes which field of SharedVolumes and of the driver's Component. The controllers compute
+//! from it which part of a status is theirs.
 
 use aquifer_family::{Field, Writer};
 
@@ -19,10 +20,15 @@ pub(crate) const FIELDS: &[Field] = &[
     Field::of("SharedVolume", "status.claimUID", VOLUMES),
     Field::of("SharedVolume", "status.volumeRef", VOLUMES),
     Field::of("SharedVolume", "status.observedGeneration", VOLUMES),
-    Field::of("SharedVolume", "status.conditions", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[Ready]", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[DriverReady]", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[Duplicate]", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[Progressing]", VOLUMES),
     Field::of_object("Component", COMPONENT, "spec.desired", Writer::Administrator),
     Field::of_object("Component", COMPONENT, "status.message", DRIVER),
     Field::of_object("Component", COMPONENT, "status.observedGeneration", DRIVER),
     Field::of_object("Component", COMPONENT, "status.objects", DRIVER),
-    Field::of_object("Component", COMPONENT, "status.conditions", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.conditions[Ready]", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.conditions[NodesReady]", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.conditions[Progressing]", DRIVER),
 ];

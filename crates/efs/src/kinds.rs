@@ -1,7 +1,6 @@
 //! The kinds that this family watches or writes.
 
-use aquifer_engine::{Kind, Object, ObjectRef};
-use serde_json::Value;
+use aquifer_engine::Kind;
 
 /// A namespace's wish for a volume.
 pub const SHARED_VOLUME: Kind =
@@ -39,21 +38,3 @@ pub const STORAGE_CLASS: Kind = Kind::cluster("storage.k8s.io", "v1", "StorageCl
 /// Whether the cluster still wants SharedVolumes at all.
 pub const CRD: Kind =
     Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
-
-/// The kinds of the driver's objects.
-const STATICS: [&Kind; 8] = [
-    &NAMESPACE,
-    &SERVICE_ACCOUNT,
-    &CLUSTER_ROLE,
-    &CLUSTER_ROLE_BINDING,
-    &SECURITY_CONTEXT_CONSTRAINTS,
-    &DAEMON_SET,
-    &CSI_DRIVER,
-    &STORAGE_CLASS,
-];
-
-/// Which object a manifest of the driver is about.
-pub(crate) fn of(manifest: &Value) -> Option<ObjectRef> {
-    let kind = STATICS.into_iter().find(|kind| manifest["kind"] == *kind.kind)?;
-    Some(kind.key(&Object(manifest.clone()).key()))
-}

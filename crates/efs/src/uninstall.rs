@@ -5,16 +5,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use aquifer_api::component::{Component, ComponentSpec, Desired};
+use crate::names::driver;
+use aquifer_api::component::{Component, ComponentReason, ComponentSpec, Desired};
 use aquifer_api::efs::SharedVolume;
+use aquifer_base::Reason;
 use aquifer_engine::runtime::Runtime;
 use aquifer_family::{Error, Outcome, cannot};
 use async_trait::async_trait;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-
-use crate::names::driver;
 
 const MANAGER: &str = "aquifer-uninstall";
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -128,8 +128,8 @@ impl Uninstall {
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
         Ok(match ready {
             Some(ready) if status.observed_generation == component.metadata.generation => {
-                match ready.reason.as_str() {
-                    "Removed" => Progress::Done,
+                match ComponentReason::parse(&ready.reason) {
+                    Some(ComponentReason::Removed) => Progress::Done,
                     _ => Progress::Removing(ready.message.clone()),
                 }
             }

@@ -3,19 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_base::Sealed;
+use aquifer_base::{ResourceVersion, Sealed, Uid};
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{ApiError, Cluster, Verb, Write};
-use crate::controller::Controller;
-use crate::fault::Fault;
+use crate::fault::{Class, Fault};
 use crate::intent::{drift, foreign_additions, marked};
 use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object, ObjectRef, revision};
-use crate::plan::{Child, Doomed, Effect, Expect, Mint, Record, Stage, Step};
+use crate::plan::{Child, Deletion, Effect, Expect, Mint, Record, Stage, Step};
 use crate::store::{Progress, Stores};
 use crate::view::Fresh;
 
@@ -39,41 +38,28 @@ pub(crate) enum Done {
     Failed(Fault),
 }
 
-/// What hands need of whoever they work for: a name for the fields they write, and the code of its own steps.
+/// What a family supplies for its steps: the name that its fields are written under, its recipes and its effects.
 #[async_trait]
-pub(crate) trait Craft: Send + Sync {
+pub(crate) trait StepCode: Send + Sync {
     fn name(&self) -> &'static str;
     fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault>;
     async fn effect(&self, effect: &Effect) -> Result<(), Fault>;
 }
 
-#[async_trait]
-impl<C: Controller> Craft for C {
-    fn name(&self) -> &'static str {
-        Controller::name(self)
-    }
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
-        Controller::mint(self, recipe)
-    }
-    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
-        Controller::effect(self, effect).await
-    }
-}
-
-/// The hands of one pass.
-pub(crate) struct Hands<'a, C: Craft> {
-    pub craft: &'a C,
+/// Carries out the steps of one pass.
+pub(crate) struct Executor<'a> {
+    pub code: &'a dyn StepCode,
     pub cluster: &'a dyn Cluster,
     pub stores: &'a Stores,
     pub leadership: &'a Leadership,
     pub owner: &'a Key,
     /// None when the owner is gone: then nothing can be made in its name.
-    pub owner_uid: Option<&'a str>,
+    pub owner_uid: Option<&'a Uid>,
     /// Our own writes of this pass to the owner: a compare-and-swap decided before them may build on them.
-    pub owner_version: Option<(String, String)>,
+    pub owner_version: Option<(ResourceVersion, ResourceVersion)>,
 }
 
-impl<C: Craft> Hands<'_, C> {
+impl Executor<'_> {
     /// Runs a stage: all steps are tried.
     pub async fn stage(&self, stage: &Stage, fresh: &Fresh) -> Vec<Done> {
         // Boxed: the compiler cannot see through a stream of borrowing futures that they may be sent.
@@ -85,7 +71,7 @@ impl<C: Craft> Hands<'_, C> {
         match step {
             Step::Apply(child) => self.apply(child, fresh).await,
             Step::Replace { child, tolerate } => self.replace(child, tolerate, fresh).await,
-            Step::Delete(doomed) => self.delete(doomed).await,
+            Step::Delete(deletion) => self.delete(deletion).await,
             Step::Mint(mint) => self.mint(mint).await,
             Step::Record(record) => self.record(record).await,
             Step::Effect(effect) => self.effect(effect).await,
@@ -102,7 +88,7 @@ impl<C: Craft> Hands<'_, C> {
                 let Some(live) = self.live(&child.target, fresh) else {
                     return Done::Stale(child.target.clone());
                 };
-                if live.uid() == uid && drift(&intent, &live).is_none() {
+                if live.uid() == uid.as_str() && drift(&intent, &live).is_none() {
                     return Done::Unchanged;
                 }
                 body["metadata"]["uid"] = json!(uid);
@@ -117,14 +103,14 @@ impl<C: Craft> Hands<'_, C> {
             return self.write_child(&child.target, &intent, Verb::Create(intent.clone())).await;
         };
         let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
-        if live.uid() != uid {
+        if live.uid() != uid.as_str() {
             return Done::Stale(child.target.clone());
         }
         // A finalizer is somebody's promise to tidy up: it stays whoever put it there.
         let tolerate: Vec<String> =
             tolerate.iter().cloned().chain(["/metadata/finalizers".to_owned()]).collect();
         let drifted = drift(&intent, &live).map(|d| d.to_string());
-        let Some(why) = drifted.or_else(|| foreign_additions(&intent, &live, self.craft.name(), &tolerate))
+        let Some(why) = drifted.or_else(|| foreign_additions(&intent, &live, self.code.name(), &tolerate))
         else {
             return Done::Unchanged;
         };
@@ -135,40 +121,35 @@ impl<C: Craft> Hands<'_, C> {
         for pointer in &tolerate {
             carry_over(&mut body, &live.0, pointer);
         }
-        let done = self.write_child(&child.target, &intent, Verb::Replace(body)).await;
-        match done {
-            // Cannot be changed in place: the next look finds it gone and makes it anew.
-            Done::Failed(fault) if fault.message.contains(IMMUTABLE) => {
-                let doomed = Doomed {
-                    target: child.target.clone(),
-                    uid: uid.clone(),
-                    resource_version: live.resource_version().to_owned(),
-                };
-                match self.delete(&doomed).await {
+        let verb = Verb::Replace(body);
+        let word = verb.as_str();
+        match self.write(&child.target, verb).await {
+            // Cannot be changed in place: the next look finds it gone and makes it again.
+            Err(ApiError::Immutable(_)) => {
+                let deletion = Deletion { target: child.target.clone(), seen: live.identity() };
+                match self.delete(&deletion).await {
                     Done::Wrote(..) | Done::Unchanged => Done::Stale(child.target.clone()),
                     other => other,
                 }
             }
-            done => done,
+            result => written_child(&child.target, &intent, word, result),
         }
     }
 
-    async fn delete(&self, doomed: &Doomed) -> Done {
-        let verb = Verb::Delete {
-            uid: doomed.uid.clone(),
-            resource_version: (!doomed.resource_version.is_empty()).then(|| doomed.resource_version.clone()),
-        };
-        match self.write(&doomed.target, verb).await {
-            Ok(object) => Done::Wrote(doomed.target.clone(), object, Progress::Deleted(doomed.uid.clone())),
+    async fn delete(&self, Deletion { target, seen }: &Deletion) -> Done {
+        let uid = seen.uid.to_string();
+        let version = Some(seen.version.to_string()).filter(|version| !version.is_empty());
+        match self.write(target, Verb::Delete { uid: uid.clone(), resource_version: version }).await {
+            Ok(object) => Done::Wrote(target.clone(), object, Progress::Deleted(uid)),
             Err(ApiError::NotFound) => Done::Unchanged,
-            Err(error) => failed(&doomed.target, "delete", &error),
+            Err(error) => failed(target, "delete", &error),
         }
     }
 
     async fn mint(&self, mint: &Mint) -> Done {
         let target = SECRET.key(&mint.secret);
         let Some(uid) = self.owner_uid else { return self.ownerless(&target) };
-        let content = match self.craft.mint(&mint.recipe) {
+        let content = match self.code.mint(&mint.recipe) {
             Ok(content) => content,
             Err(fault) => return Done::Failed(fault),
         };
@@ -193,11 +174,10 @@ impl<C: Craft> Hands<'_, C> {
 
     async fn record(&self, record: &Record) -> Done {
         let version = match &self.owner_version {
-            Some((seen, now)) if *seen == record.resource_version && record.target.key == *self.owner => now,
-            _ => &record.resource_version,
+            Some((seen, now)) if *seen == record.seen.version && record.target.key == *self.owner => now,
+            _ => &record.seen.version,
         };
-        let body =
-            json!({"metadata": {"resourceVersion": version, "uid": record.uid}, "status": record.fields});
+        let body = json!({"metadata": {"resourceVersion": version, "uid": record.seen.uid}, "status": record.fields});
         match self.write(&record.target, Verb::Merge { body, status: true }).await {
             Ok(object) => wrote(&record.target, object),
             Err(error) => failed(&record.target, "record an intent in", &error),
@@ -208,29 +188,15 @@ impl<C: Craft> Hands<'_, C> {
         if !self.leadership.is_current() {
             return Done::Failed(Fault::api(&effect.operation, &ApiError::NotLeader));
         }
-        match self.craft.effect(effect).await {
+        match self.code.effect(effect).await {
             Ok(()) => Done::Acted,
             Err(fault) => Done::Failed(fault),
         }
     }
 
-    /// Writes a child and checks that the server kept what we sent: if not, we would write forever.
     async fn write_child(&self, target: &ObjectRef, intent: &Value, verb: Verb) -> Done {
         let word = verb.as_str();
-        match self.write(target, verb).await {
-            Ok(Some(object)) => match drift(intent, &object) {
-                Some(difference) => Done::Failed(Fault::bug(format!(
-                    "the server does not keep our intent of {target} at {difference}"
-                ))),
-                None => wrote(target, Some(object)),
-            },
-            Ok(None) => Done::Failed(Fault::bug(format!("no answer to a write of {target}"))),
-            Err(ApiError::Immutable(said)) => Done::Failed(Fault::new(
-                crate::fault::Class::Invalid,
-                format!("failed to {word} {target}: {IMMUTABLE}: {said}"),
-            )),
-            Err(error) => failed(target, word, &error),
-        }
+        written_child(target, intent, word, self.write(target, verb).await)
     }
 
     /// The one place that every write passes: without authority nothing is sent.
@@ -238,12 +204,12 @@ impl<C: Craft> Hands<'_, C> {
         if !self.leadership.is_current() {
             return Err(ApiError::NotLeader);
         }
-        let manager = self.craft.name().to_owned();
+        let manager = self.code.name().to_owned();
         self.cluster.write(&Write { target: target.clone(), verb, manager }).await
     }
 
     fn marked(&self, child: &Child) -> Option<Value> {
-        Some(marked(child.intent.clone(), self.owner, self.owner_uid?))
+        Some(marked(child.intent.as_value().clone(), self.owner, self.owner_uid?))
     }
 
     fn ownerless(&self, target: &ObjectRef) -> Done {
@@ -258,7 +224,28 @@ impl<C: Craft> Hands<'_, C> {
     }
 }
 
-const IMMUTABLE: &str = "it cannot be changed in place";
+/// What the write of a child came to. The server must keep what we sent: if not, we would write for ever.
+fn written_child(
+    target: &ObjectRef,
+    intent: &Value,
+    word: &str,
+    result: Result<Option<Object>, ApiError>,
+) -> Done {
+    match result {
+        Ok(Some(object)) => match drift(intent, &object) {
+            Some(difference) => Done::Failed(Fault::bug(format!(
+                "the server does not keep our intent of {target} at {difference}"
+            ))),
+            None => wrote(target, Some(object)),
+        },
+        Ok(None) => Done::Failed(Fault::bug(format!("no answer to a write of {target}"))),
+        Err(ApiError::Immutable(said)) => Done::Failed(Fault::new(
+            Class::Invalid,
+            format!("failed to {word} {target}: it cannot be changed in place: {said}"),
+        )),
+        Err(error) => failed(target, word, &error),
+    }
+}
 
 fn wrote(target: &ObjectRef, object: Option<Object>) -> Done {
     let version = object.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();

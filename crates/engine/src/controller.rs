@@ -11,35 +11,26 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::fault::Fault;
-use crate::object::{Key, Kind, Object};
+use crate::intent::Intent;
+use crate::object::Kind;
 use crate::outside::Question;
 use crate::plan::{Effect, Plan};
-use crate::status::{Shape, Status};
+use crate::status::{Report, Shape};
 use crate::store::Watch;
+use crate::subject::Subject;
 use crate::view::View;
 
-/// What a pass is about: a key, and the object if there is one. Children whose owner is gone are decided with none.
-#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
-pub struct Subject {
-    /// Namespace and name.
-    pub key: Key,
-    /// The object as it is known.
-    pub object: Option<Object>,
-}
-
-/// A kind of children.
-#[derive(Clone, Debug)]
-pub struct ChildKind {
-    /// The kind.
-    pub kind: Kind,
-    /// Whether children that `decide` no longer names are deleted. Never for what holds data.
-    pub prune: bool,
-}
+/// The subject of a controller.
+pub type SubjectOf<C> = Subject<<C as Controller>::Spec, <C as Controller>::Status>;
 
 /// One controller.
 #[async_trait]
 pub trait Controller: Send + Sync + 'static {
-    /// What `observe` sees: plain data.
+    /// The spec of its subjects.
+    type Spec: Serialize + DeserializeOwned + Send + Sync;
+    /// The status of its subjects: the type that its definition has.
+    type Status: Serialize + DeserializeOwned + Default + Send + Sync;
+    /// What `observe` sees: small facts, plain data.
     type World: Serialize + DeserializeOwned + Send + Sync;
 
     /// Its name in logs, metrics and as field manager, such as `aquifer-efs-volumes`.
@@ -48,8 +39,10 @@ pub trait Controller: Send + Sync + 'static {
     fn kind(&self) -> Kind;
     /// What is watched, the subjects included.
     fn watches(&self) -> Vec<Watch>;
-    /// The kinds of its children.
-    fn children(&self) -> Vec<ChildKind>;
+    /// The kinds of children that are deleted when `decide` no longer names them. Never what holds data.
+    fn pruned(&self) -> Vec<Kind> {
+        Vec::new()
+    }
     /// Our finalizer on subjects; the first is put on, all are taken off. Empty when none is needed.
     fn finalizers(&self) -> &'static [&'static str] {
         &[]
@@ -58,12 +51,28 @@ pub trait Controller: Send + Sync + 'static {
     fn shape(&self) -> Shape;
 
     /// Builds the world from what the sources hold. Does no IO: what is missing is asked of the view.
-    fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World;
-    /// Decides. Pure: no clock, no randomness, no environment.
-    fn decide(&self, subject: &Subject, world: &Self::World, now: Timestamp) -> Plan;
+    fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World
+    where
+        Self: Sized;
+    /// Decides. Pure: no clock, no randomness, no environment. The spec of a subject that is not being deleted can be read:
+    /// one that cannot is reported by the engine, and nothing is done for it.
+    fn decide(&self, subject: &SubjectOf<Self>, world: &Self::World, now: Timestamp) -> Plan
+    where
+        Self: Sized;
+    /// Fills in the fields of the status that only sum up its conditions, such as a phase. Pure; called after every decision
+    /// and after every failure, so that the two cannot say different things.
+    fn summarize(&self, _report: &Report, _deleting: bool, _status: &mut Self::Status) {}
 
     /// Where the decision is made; by default here. A controller whose decisions are made by another process asks it.
-    async fn decision(&self, subject: &Subject, world: &Self::World, now: Timestamp) -> Result<Plan, Fault> {
+    async fn decision(
+        &self,
+        subject: &SubjectOf<Self>,
+        world: &Self::World,
+        now: Timestamp,
+    ) -> Result<Plan, Fault>
+    where
+        Self: Sized,
+    {
         Ok(self.decide(subject, world, now))
     }
     /// Carries out an outside effect. Must be harmless when repeated with the same key.
@@ -78,15 +87,11 @@ pub trait Controller: Send + Sync + 'static {
     fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
         Err(Fault::bug(format!("{} has no recipe named {recipe}", self.name())))
     }
-    /// How a failure shows in the status. Pure.
-    fn explain(&self, status: &mut Status, fault: &Fault) {
-        status.failed(fault);
-    }
     /// Objects that must exist for the controller to have subjects at all; created when absent, never changed.
-    fn bootstrap(&self) -> Vec<Value> {
+    fn bootstrap(&self) -> Vec<Intent> {
         Vec::new()
     }
-    /// How long a key waits at most after a failure, where the engine's own patience is too long: for one key that stands
+    /// How long a key waits at most after a failure, where the engine's own limit is too long: for one key that stands
     /// for many things, of which one that fails must not keep the others waiting.
     fn longest_backoff(&self) -> Option<Duration> {
         None

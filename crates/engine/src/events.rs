@@ -108,6 +108,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::fault::FailureReason;
     use crate::model::Model;
     use crate::status::State;
 
@@ -118,7 +119,7 @@ mod tests {
         let model = Arc::new(Model::default());
         let events = Events::new("wells", Runtime::system());
         let well = model.put(&WELL, json!({"metadata": {"namespace": "ns", "name": "a"}}));
-        let dry = |message: &str| Condition::new("Ready", State::False, "Dry", message);
+        let dry = |message: &str| Condition::new("Ready", State::False, FailureReason::Waiting, message);
         for message in ["no water", "no water", "no water", "no rain"] {
             events.publish(&*model, &WELL, &well, &dry(message)).await;
         }

@@ -1,5 +1,6 @@
 //! Errors in five classes. The class alone decides what a user sees and when the next try comes.
 
+use aquifer_base::Reason;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::ApiError;
@@ -32,13 +33,43 @@ impl Class {
     }
 
     /// The condition reason that a user sees when the family has no better word.
-    pub fn reason(self) -> &'static str {
+    pub fn reason(self) -> FailureReason {
         match self {
-            Self::Transient => "Retrying",
+            Self::Transient => FailureReason::Retrying,
+            Self::Waiting => FailureReason::Waiting,
+            Self::Invalid => FailureReason::Invalid,
+            Self::Denied => FailureReason::AccessDenied,
+            Self::Bug => FailureReason::InternalError,
+        }
+    }
+}
+
+/// The reasons by which failures show in the conditions of every kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureReason {
+    /// Something that goes away by itself has failed several times.
+    Retrying,
+    /// Something else must happen first.
+    Waiting,
+    /// The object asks for something impossible, or cannot be read.
+    Invalid,
+    /// We are not allowed to.
+    AccessDenied,
+    /// Our own mistake.
+    InternalError,
+}
+
+impl Reason for FailureReason {
+    const ALL: &'static [Self] =
+        &[Self::Retrying, Self::Waiting, Self::Invalid, Self::AccessDenied, Self::InternalError];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Retrying => "Retrying",
             Self::Waiting => "Waiting",
             Self::Invalid => "Invalid",
-            Self::Denied => "AccessDenied",
-            Self::Bug => "InternalError",
+            Self::AccessDenied => "AccessDenied",
+            Self::InternalError => "InternalError",
         }
     }
 }

@@ -1,12 +1,16 @@
 //! The full intent of a child as it is sent: with the marks of ownership and a hash of itself, and the comparison with what
 //! is live. A hash alone misses foreign edits, a comparison alone misses fields that we no longer want: it takes both.
 
+use aquifer_base::Uid;
 use aquifer_base::names::short_hash;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::compare::{Difference, difference};
 use crate::object::{Key, Object};
 
+/// What the names of all marks of ours begin with.
+pub const PREFIX: &str = "aquifer.storage/";
 /// Label on every child: the uid of its owner.
 pub const OWNER_UID: &str = "aquifer.storage/owner-uid";
 /// Annotation on every child: namespace and name of its owner (a label could not hold long names).
@@ -14,9 +18,31 @@ pub const OWNER: &str = "aquifer.storage/owner";
 /// Annotation on every child: hash of the intent that was last written.
 pub const INTENT: &str = "aquifer.storage/intent";
 
+/// The full intent of an object: apiVersion, kind, metadata (name, labels, annotations) and content; no status, no nulls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Intent(Value);
+
+impl Intent {
+    /// The intent that a typed object states. Types of Kubernetes leave out what is not set, as an intent must.
+    pub fn of(object: &impl Serialize) -> Self {
+        // Only a map with keys that are no texts does not become JSON; the server refuses the null that it becomes here.
+        Self(serde_json::to_value(object).unwrap_or_default())
+    }
+
+    /// As JSON.
+    pub fn as_value(&self) -> &Value {
+        &self.0
+    }
+
+    pub(crate) fn into_value(self) -> Value {
+        self.0
+    }
+}
+
 /// Puts the marks on an intent: owner, and the hash of everything else.
-pub(crate) fn marked(mut intent: Value, owner: &Key, owner_uid: &str) -> Value {
-    set(&mut intent, "labels", OWNER_UID, owner_uid);
+pub(crate) fn marked(mut intent: Value, owner: &Key, owner_uid: &Uid) -> Value {
+    set(&mut intent, "labels", OWNER_UID, owner_uid.as_str());
     set(&mut intent, "annotations", OWNER, &owner.to_string());
     let hash = short_hash(intent.to_string().as_bytes());
     set(&mut intent, "annotations", INTENT, &hash);
@@ -129,11 +155,11 @@ mod tests {
     #[test]
     fn marks_are_stable_and_depend_on_the_content() {
         let intent = |size: &str| json!({"metadata": {"name": "a"}, "spec": {"size": size}});
-        let owner = Key::namespaced("ns", "owner");
-        assert_eq!(marked(intent("1"), &owner, "u"), marked(intent("1"), &owner, "u"));
+        let (owner, uid) = (Key::namespaced("ns", "owner"), Uid::new("u"));
+        assert_eq!(marked(intent("1"), &owner, &uid), marked(intent("1"), &owner, &uid));
         assert_ne!(
-            marked(intent("1"), &owner, "u")["metadata"]["annotations"][INTENT],
-            marked(intent("2"), &owner, "u")["metadata"]["annotations"][INTENT]
+            marked(intent("1"), &owner, &uid)["metadata"]["annotations"][INTENT],
+            marked(intent("2"), &owner, &uid)["metadata"]["annotations"][INTENT]
         );
     }
 

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use aquifer_base::{ResourceVersion, Uid};
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -141,6 +143,15 @@ impl fmt::Display for ObjectRef {
     }
 }
 
+/// Which object, in which version: what a write is guarded with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.resourceVersion`.
+    pub version: ResourceVersion,
+}
+
 /// An object as it was read: JSON with the few accessors that everybody needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -182,6 +193,11 @@ impl Object {
         self.text("/metadata/resourceVersion")
     }
 
+    /// Uid and version.
+    pub fn identity(&self) -> Identity {
+        Identity { uid: Uid::new(self.uid()), version: ResourceVersion::new(self.resource_version()) }
+    }
+
     /// `metadata.generation`; 0 when the kind has none.
     pub fn generation(&self) -> i64 {
         self.at("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
@@ -190,6 +206,12 @@ impl Object {
     /// Whether somebody has asked for its deletion.
     pub fn deleting(&self) -> bool {
         self.at("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
+    }
+
+    /// Since when it is being deleted. A time that cannot be read counts as long ago.
+    pub fn deleting_since(&self) -> Option<Timestamp> {
+        let since = self.text("/metadata/deletionTimestamp").parse();
+        self.deleting().then(|| since.unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     /// A label's value.

@@ -10,16 +10,16 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::act::{Done, Hands, refresh};
+use crate::act::{Done, Executor, refresh};
 use crate::cluster::{Cluster, Verb};
-use crate::controller::{Controller, Subject};
+use crate::erased::{Erased, Observation};
 use crate::fault::{Class, Fault, together};
 use crate::intent::OWNER_UID;
 use crate::lease::Leadership;
-use crate::object::{Key, Object, ObjectRef, revision};
+use crate::object::{Identity, Key, Object, ObjectRef, revision};
 use crate::outside::{Outside, Question};
-use crate::plan::{Doomed, Finalizer, Plan, Stage, Step};
-use crate::status::{Condition, Status, Urgency, change};
+use crate::plan::{Finalizer, Plan, Stage, Step};
+use crate::status::{Condition, Report, State, Urgency, change};
 use crate::store::{Progress, Stores};
 use crate::view::{Fresh, View, Want};
 
@@ -40,8 +40,8 @@ pub(crate) trait Around: Send + Sync {
 }
 
 /// Everything a pass works with.
-pub(crate) struct Pass<'a, C: Controller> {
-    pub controller: &'a C,
+pub(crate) struct Pass<'a> {
+    pub controller: &'a dyn Erased,
     pub cluster: &'a dyn Cluster,
     pub stores: &'a Stores,
     pub outside: &'a Outside,
@@ -79,12 +79,19 @@ pub(crate) struct Outcome {
     undecided: bool,
 }
 
+/// What a pass has looked at when nothing is missing any more.
+struct Looked {
+    subject: Option<Object>,
+    observation: Observation,
+    asked: Vec<Question>,
+}
+
 enum Round {
     Finished,
     Again,
 }
 
-impl<C: Controller> Pass<'_, C> {
+impl Pass<'_> {
     /// Runs the pass. A panic in it is a bug of this object only.
     pub async fn run(&self) -> Outcome {
         let mut outcome = Outcome { undecided: true, ..Outcome::default() };
@@ -109,9 +116,9 @@ impl<C: Controller> Pass<'_, C> {
         if fault.class == Class::Transient && self.failures < 2 {
             return;
         }
-        let mut status = Status::of(&subject, self.controller.shape());
-        self.controller.explain(&mut status, &fault);
-        if let Err(fault) = self.write_status(&subject, &status, outcome).await {
+        let mut report = Report::of(&subject, &self.controller.shape());
+        report.failed(&fault);
+        if let Err(fault) = self.write_status(&subject, report, outcome).await {
             outcome.faults.push(fault);
         }
     }
@@ -119,8 +126,24 @@ impl<C: Controller> Pass<'_, C> {
     /// What would be decided now. Reads, but writes nothing.
     pub async fn plan(&self) -> Result<Option<Plan>, Fault> {
         let looked = self.observe(&mut Fresh::default(), &mut Outcome::default()).await?;
-        let Some((subject, world, _)) = looked else { return Ok(None) };
-        self.controller.decision(&subject, &world, self.around.now()).await.map(Some)
+        let Some(looked) = looked else { return Ok(None) };
+        self.decide(&looked, self.around.now()).await.map(Some)
+    }
+
+    /// The controller's decision; for a subject whose spec cannot be read, the engine's own: to say so and to do nothing.
+    async fn decide(&self, looked: &Looked, now: Timestamp) -> Result<Plan, Fault> {
+        let unreadable = match &looked.observation {
+            Observation::Seen(seen) => return self.controller.decision(&**seen, now).await,
+            Observation::Unreadable(unreadable) => unreadable,
+        };
+        let mut report = looked
+            .subject
+            .as_ref()
+            .map(|subject| Report::of(subject, &self.controller.shape()))
+            .unwrap_or_default();
+        let message = format!("{unreadable}; correct it, until then nothing is done for this object");
+        report.set(Condition::new("Ready", State::False, Class::Invalid.reason(), message).warning());
+        Ok(Plan::none().status(report))
     }
 
     async fn rounds(&self, outcome: &mut Outcome) {
@@ -151,33 +174,33 @@ impl<C: Controller> Pass<'_, C> {
     }
 
     async fn round(&self, fresh: &mut Fresh, outcome: &mut Outcome) -> Result<Round, Fault> {
-        let Some((subject, world, asked)) = self.observe(fresh, outcome).await? else {
+        let Some(looked) = self.observe(fresh, outcome).await? else {
             return Ok(Round::Finished);
         };
-        let now = self.around.now();
-        let plan = self.controller.decision(&subject, &world, now).await?;
+        let plan = self.decide(&looked, self.around.now()).await?;
+        let Looked { subject, observation, asked } = &looked;
+        let subject = subject.as_ref();
         tracing::debug!(controller = self.controller.name(), key = %self.key, ?plan, "Decided");
-        let prune = self.prune(&subject, &plan);
-        if (plan.is_destructive() || prune.is_some()) && !self.on_firm_ground(&subject, fresh).await? {
+        let prune = match observation {
+            Observation::Seen(_) => self.prune(subject, &plan),
+            Observation::Unreadable(_) => None,
+        };
+        if (plan.is_destructive() || prune.is_some()) && !self.on_firm_ground(subject, fresh).await? {
             return Ok(Round::Again);
         }
         outcome.wake_after = plan.wake_after;
-        match self.carry_out(&subject, &plan, prune, &asked, fresh, outcome).await? {
+        match self.carry_out(subject, &plan, prune, asked, fresh, outcome).await? {
             Round::Again => Ok(Round::Again),
             Round::Finished => self.report(&plan, outcome).await,
         }
     }
 
     /// Looks until nothing is missing. None when the pass must wait for something.
-    async fn observe(
-        &self,
-        fresh: &mut Fresh,
-        outcome: &mut Outcome,
-    ) -> Result<Option<(Subject, C::World, Vec<Question>)>, Fault> {
+    async fn observe(&self, fresh: &mut Fresh, outcome: &mut Outcome) -> Result<Option<Looked>, Fault> {
         let target = self.controller.kind().key(self.key);
         for _ in 0..LOOKS {
             let now = self.around.now();
-            let (subject, world, wants, asked) = {
+            let (looked, wants) = {
                 let view = View {
                     stores: self.stores,
                     fresh,
@@ -189,23 +212,24 @@ impl<C: Controller> Pass<'_, C> {
                     asked: Vec::new().into(),
                 };
                 // That the owner is gone is confirmed before anything is decided about its children.
-                let seen = view.exact(&target);
+                let seen = view.get(&target);
                 match seen.known() {
                     None if view.wants.borrow().is_empty() => return Ok(None),
-                    None => (None, None, view.wants.take(), Vec::new()),
+                    None => (None, view.wants.take()),
                     Some(object) => {
                         outcome.subject.clone_from(object);
-                        let subject = Subject { key: self.key.clone(), object: object.clone() };
-                        let world = self.controller.observe(&subject, &view);
-                        (Some(subject), Some(world), view.wants.take(), view.asked.take())
+                        let observation = self.controller.observe(self.key, object.as_ref(), &view);
+                        let asked = view.asked.take();
+                        (Some(Looked { subject: object.clone(), observation, asked }), view.wants.take())
                     }
                 }
             };
-            match (subject, world) {
-                (Some(subject), Some(world)) if wants.is_empty() => return Ok(Some((subject, world, asked))),
-                _ => {}
+            if let Some(looked) = looked
+                && wants.is_empty()
+            {
+                return Ok(Some(looked));
             }
-            if !self.fulfil(wants, fresh, now).await? {
+            if !self.read_missing(wants, fresh, now).await? {
                 outcome.parked = true;
                 return Ok(None);
             }
@@ -214,7 +238,7 @@ impl<C: Controller> Pass<'_, C> {
     }
 
     /// Reads what was missing; false when an answer from outside is still to come.
-    async fn fulfil(&self, wants: Vec<Want>, fresh: &mut Fresh, now: Timestamp) -> Result<bool, Fault> {
+    async fn read_missing(&self, wants: Vec<Want>, fresh: &mut Fresh, now: Timestamp) -> Result<bool, Fault> {
         let mut complete = true;
         for want in wants {
             match want {
@@ -236,11 +260,11 @@ impl<C: Controller> Pass<'_, C> {
     /// disagree, and a pair that only looks broken must not be torn down. False when the decision must be made again on it.
     ///
     /// A subject that is being deleted never comes back, and all that is its own goes: it is enough that it is still there.
-    async fn on_firm_ground(&self, subject: &Subject, fresh: &mut Fresh) -> Result<bool, Fault> {
+    async fn on_firm_ground(&self, subject: Option<&Object>, fresh: &mut Fresh) -> Result<bool, Fault> {
         if fresh.live {
             return Ok(true);
         }
-        let Some(deleting) = subject.object.as_ref().filter(|object| object.deleting()) else {
+        let Some(deleting) = subject.filter(|object| object.deleting()) else {
             fresh.live = true;
             return Ok(false);
         };
@@ -254,41 +278,39 @@ impl<C: Controller> Pass<'_, C> {
 
     async fn carry_out(
         &self,
-        subject: &Subject,
+        subject: Option<&Object>,
         plan: &Plan,
         prune: Option<Stage>,
         asked: &[Question],
         fresh: &mut Fresh,
         outcome: &mut Outcome,
     ) -> Result<Round, Fault> {
-        let uid = subject.object.as_ref().map(|o| o.uid().to_owned());
-        let mut hands = Hands {
-            craft: self.controller,
+        let seen = subject.map(Object::identity);
+        let mut executor = Executor {
+            code: self.controller,
             cluster: self.cluster,
             stores: self.stores,
             leadership: self.leadership,
             owner: self.key,
-            owner_uid: uid.as_deref(),
+            owner_uid: seen.as_ref().map(|seen| &seen.uid),
             owner_version: None,
         };
         if plan.finalizer == Finalizer::Hold {
-            let stage = self.hold(&hands, subject).await;
+            let stage = self.hold(&executor, subject).await;
             if let Some(done) = stage {
-                let before =
-                    subject.object.as_ref().map(|o| o.resource_version().to_owned()).unwrap_or_default();
                 if !self.settle(vec![done], asked, fresh, outcome).await? {
                     return Ok(Round::Again);
                 }
                 if !outcome.faults.is_empty() {
                     return Ok(Round::Finished);
                 }
-                let after =
-                    outcome.subject.as_ref().map(|o| o.resource_version().to_owned()).unwrap_or_default();
-                hands.owner_version = Some((before, after));
+                let version = |seen: Option<Identity>| seen.unwrap_or_default().version;
+                let after = outcome.subject.as_ref().map(Object::identity);
+                executor.owner_version = Some((version(seen.clone()), version(after)));
             }
         }
         for stage in plan.stages.iter().chain(&prune) {
-            let done = hands.stage(stage, fresh).await;
+            let done = executor.stage(stage, fresh).await;
             if !self.settle(done, asked, fresh, outcome).await? {
                 return Ok(Round::Again);
             }
@@ -297,7 +319,7 @@ impl<C: Controller> Pass<'_, C> {
             }
         }
         if plan.finalizer == Finalizer::Release
-            && let Some(done) = self.release(&hands, subject).await
+            && let Some(done) = self.release(&executor, subject).await
         {
             let released = matches!(done, Done::Wrote(..));
             if !self.settle(vec![done], asked, fresh, outcome).await? {
@@ -351,8 +373,8 @@ impl<C: Controller> Pass<'_, C> {
         Ok(current || !outcome.faults.is_empty())
     }
 
-    async fn hold(&self, hands: &Hands<'_, C>, subject: &Subject) -> Option<Done> {
-        let object = subject.object.as_ref()?;
+    async fn hold(&self, executor: &Executor<'_>, subject: Option<&Object>) -> Option<Done> {
+        let object = subject?;
         let name = self.controller.finalizers().first()?;
         if object.finalizers().contains(name) {
             return None;
@@ -365,7 +387,7 @@ impl<C: Controller> Pass<'_, C> {
         if target.kind.namespaced {
             body["metadata"]["namespace"] = json!(self.key.namespace);
         }
-        Some(match hands.write(&target, Verb::Apply(body)).await {
+        Some(match executor.write(&target, Verb::Apply(body)).await {
             Ok(written) => {
                 let version = written.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
                 Done::Wrote(target, written, Progress::Revision(version))
@@ -375,8 +397,8 @@ impl<C: Controller> Pass<'_, C> {
         })
     }
 
-    async fn release(&self, hands: &Hands<'_, C>, subject: &Subject) -> Option<Done> {
-        let object = subject.object.as_ref()?;
+    async fn release(&self, executor: &Executor<'_>, subject: Option<&Object>) -> Option<Done> {
+        let object = subject?;
         let ours = self.controller.finalizers();
         let held = object.finalizers();
         let finalizers: Vec<(usize, String)> = held
@@ -392,7 +414,7 @@ impl<C: Controller> Pass<'_, C> {
         let target = self.controller.kind().key(self.key);
         let uid = object.uid().to_owned();
         let verb = Verb::Unfinalize { finalizers, uid: uid.clone() };
-        Some(match hands.write(&target, verb).await {
+        Some(match executor.write(&target, verb).await {
             Ok(written) => {
                 let held = revision(object.resource_version());
                 Done::Wrote(target, written, Progress::Released(uid, held))
@@ -403,10 +425,10 @@ impl<C: Controller> Pass<'_, C> {
     }
 
     /// Children that carry our owner's uid and that the plan has no word for. Nothing while any kind is not synced.
-    fn prune(&self, subject: &Subject, plan: &Plan) -> Option<Stage> {
-        let uid = subject.object.as_ref()?.uid().to_owned();
-        let kinds: Vec<_> = self.controller.children().into_iter().filter(|child| child.prune).collect();
-        let stores: Option<Vec<_>> = kinds.iter().map(|child| self.stores.get(&child.kind)).collect();
+    fn prune(&self, subject: Option<&Object>, plan: &Plan) -> Option<Stage> {
+        let uid = subject?.uid().to_owned();
+        let kinds = self.controller.pruned();
+        let stores: Option<Vec<_>> = kinds.iter().map(|kind| self.stores.get(kind)).collect();
         let stores = stores?;
         if stores.iter().any(|store| !store.synced()) {
             return None;
@@ -423,13 +445,7 @@ impl<C: Controller> Pass<'_, C> {
                     && !object.deleting()
                     && !named.contains(&&kind.key(&object.key()))
             })
-            .map(|(kind, object)| {
-                Step::Delete(Doomed {
-                    target: kind.key(&object.key()),
-                    uid: object.uid().to_owned(),
-                    resource_version: object.resource_version().to_owned(),
-                })
-            })
+            .map(|(kind, object)| Step::delete(kind.key(&object.key()), object.identity()))
             .collect();
         (!steps.is_empty()).then_some(Stage { steps })
     }
@@ -437,27 +453,28 @@ impl<C: Controller> Pass<'_, C> {
     /// Writes the status, if it says something new, and if it is time to say it.
     async fn report(&self, plan: &Plan, outcome: &mut Outcome) -> Result<Round, Fault> {
         let Some(subject) = outcome.subject.clone() else { return Ok(Round::Finished) };
-        let Some(mut status) = plan.status.clone() else { return Ok(Round::Finished) };
-        keep_records(&mut status, plan, &self.controller.kind().key(self.key));
+        let Some(mut report) = plan.status.clone() else { return Ok(Round::Finished) };
+        keep_records(&mut report, plan, &self.controller.kind().key(self.key));
         if let Some(fault) = together(&outcome.faults) {
             if fault.class == Class::Transient && self.failures < 2 {
                 return Ok(Round::Finished); // probably gone with the next try
             }
-            self.controller.explain(&mut status, &fault);
+            report.failed(&fault);
         }
-        self.write_status(&subject, &status, outcome).await
+        self.write_status(&subject, report, outcome).await
     }
 
     async fn write_status(
         &self,
         subject: &Object,
-        status: &Status,
+        mut report: Report,
         outcome: &mut Outcome,
     ) -> Result<Round, Fault> {
-        let Some(change) = change(subject, status, self.controller.shape(), self.around.now()) else {
+        self.controller.summarize(&mut report, subject.deleting());
+        let Some(change) = change(subject, &report, &self.controller.shape(), self.around.now()) else {
             return Ok(Round::Finished);
         };
-        if status.urgency == Urgency::Soon && !self.status_due {
+        if report.urgency == Urgency::Soon && !self.status_due {
             outcome.status_waits = true;
             return Ok(Round::Finished);
         }
@@ -466,8 +483,8 @@ impl<C: Controller> Pass<'_, C> {
             "metadata": {"resourceVersion": subject.resource_version(), "uid": subject.uid()},
             "status": change.body,
         });
-        let hands = Hands {
-            craft: self.controller,
+        let executor = Executor {
+            code: self.controller,
             cluster: self.cluster,
             stores: self.stores,
             leadership: self.leadership,
@@ -475,7 +492,7 @@ impl<C: Controller> Pass<'_, C> {
             owner_uid: None,
             owner_version: None,
         };
-        match hands.write(&target, Verb::Merge { body, status: true }).await {
+        match executor.write(&target, Verb::Merge { body, status: true }).await {
             Ok(written) => {
                 let version = written.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
                 outcome.written.retain(|(other, _)| *other != target);
@@ -495,12 +512,12 @@ impl<C: Controller> Pass<'_, C> {
 }
 
 /// A status never takes back what its own plan has recorded: that is all a crash would leave to go by.
-fn keep_records(status: &mut Status, plan: &Plan, subject: &ObjectRef) {
+fn keep_records(report: &mut Report, plan: &Plan, subject: &ObjectRef) {
     for step in plan.steps() {
         if let Step::Record(record) = step
             && record.target == *subject
         {
-            status.fields.extend(record.fields.clone());
+            report.fields.extend(record.fields.clone());
         }
     }
 }

@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
+use aquifer_base::Uid;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::object::{Key, Object, ObjectRef};
-use crate::status::Status;
+use crate::fault::Fault;
+use crate::intent::Intent;
+use crate::object::{Identity, Key, ObjectRef};
+use crate::status::Report;
 
 /// One decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,7 +24,7 @@ pub struct Plan {
     /// Children that can not be decided yet: neither written nor pruned.
     pub keep: Vec<ObjectRef>,
     /// What the world shows of the subject. None leaves the status alone (the subject is gone).
-    pub status: Option<Status>,
+    pub status: Option<Report>,
     /// When to look again although nothing happened.
     pub wake_after: Option<Duration>,
 }
@@ -57,7 +61,7 @@ pub enum Step {
         tolerate: Vec<String>,
     },
     /// Delete this very object.
-    Delete(Doomed),
+    Delete(Deletion),
     /// A Secret made by a recipe, create-only: where decisions get keys and randomness from.
     Mint(Mint),
     /// An intent into a status, by compare-and-swap, before an effect that is not idempotent by key.
@@ -71,8 +75,8 @@ pub enum Step {
 pub struct Child {
     /// Which object.
     pub target: ObjectRef,
-    /// apiVersion, kind, metadata (name, labels, annotations) and content; no status, no nulls.
-    pub intent: Value,
+    /// What it shall be.
+    pub intent: Intent,
     /// What `decide` saw at that name.
     pub expect: Expect,
 }
@@ -83,25 +87,23 @@ pub enum Expect {
     /// Nothing; the write creates, or conflicts.
     Absent,
     /// This object; the write is refused if it is another one.
-    Uid(String),
+    Uid(Uid),
 }
 
 impl Expect {
     /// What an observation says.
-    pub fn seen(object: Option<&Object>) -> Self {
-        object.map_or(Self::Absent, |o| Self::Uid(o.uid().to_owned()))
+    pub fn seen(object: Option<&Identity>) -> Self {
+        object.map_or(Self::Absent, |seen| Self::Uid(seen.uid.clone()))
     }
 }
 
 /// An object to delete, as it was seen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Doomed {
+pub struct Deletion {
     /// Which object.
     pub target: ObjectRef,
-    /// Its uid.
-    pub uid: String,
-    /// Its version: when it has changed since, the engine looks and decides again.
-    pub resource_version: String,
+    /// What was seen: when the object has changed since, the engine looks and decides again.
+    pub seen: Identity,
 }
 
 /// A Secret to make once.
@@ -118,12 +120,31 @@ pub struct Mint {
 pub struct Record {
     /// Whose status; the subject itself, or a claimant of a shared supply.
     pub target: ObjectRef,
-    /// The uid that was seen.
-    pub uid: String,
-    /// The version that was seen.
-    pub resource_version: String,
+    /// What was seen.
+    pub seen: Identity,
     /// The fields of the status to set; null clears.
     pub fields: Map<String, Value>,
+}
+
+impl Record {
+    /// A record in the status of an object, without fields yet.
+    pub fn new(target: ObjectRef, seen: Identity) -> Self {
+        Self { target, seen, fields: Map::new() }
+    }
+
+    /// Sets a field of the status.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &impl Serialize) -> Self {
+        self.fields.insert(name.to_owned(), serde_json::to_value(value).unwrap_or_default());
+        self
+    }
+
+    /// Clears a field of the status.
+    #[must_use]
+    pub fn clear(mut self, name: &str) -> Self {
+        self.fields.insert(name.to_owned(), Value::Null);
+        self
+    }
 }
 
 /// Something to do outside.
@@ -135,6 +156,20 @@ pub struct Effect {
     pub key: String,
     /// Its arguments. No secrets.
     pub arguments: Value,
+}
+
+impl Effect {
+    /// An effect with typed arguments.
+    pub fn new(operation: &str, key: String, arguments: &impl Serialize) -> Self {
+        let arguments = serde_json::to_value(arguments).unwrap_or_default();
+        Self { operation: operation.to_owned(), key, arguments }
+    }
+
+    /// The arguments, as the type that they were made from.
+    pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+        T::deserialize(&self.arguments)
+            .map_err(|error| Fault::bug(format!("cannot read the arguments of {}: {error}", self.operation)))
+    }
 }
 
 impl Plan {
@@ -170,7 +205,7 @@ impl Plan {
     }
 
     /// What the status shall say.
-    pub fn status(mut self, status: Status) -> Self {
+    pub fn status(mut self, status: Report) -> Self {
         self.status = Some(status);
         self
     }
@@ -200,23 +235,19 @@ impl Plan {
 
 impl Step {
     /// Makes `intent` of a target be there.
-    pub fn apply(target: ObjectRef, intent: Value, expect: Expect) -> Self {
+    pub fn apply(target: ObjectRef, intent: Intent, expect: Expect) -> Self {
         Self::Apply(Child { target, intent, expect })
     }
 
     /// Deletes an object that was seen.
-    pub fn delete(target: ObjectRef, seen: &Object) -> Self {
-        Self::Delete(Doomed {
-            target,
-            uid: seen.uid().to_owned(),
-            resource_version: seen.resource_version().to_owned(),
-        })
+    pub fn delete(target: ObjectRef, seen: Identity) -> Self {
+        Self::Delete(Deletion { target, seen })
     }
 
     fn target(&self) -> Option<&ObjectRef> {
         match self {
             Self::Apply(child) | Self::Replace { child, .. } => Some(&child.target),
-            Self::Delete(doomed) => Some(&doomed.target),
+            Self::Delete(deletion) => Some(&deletion.target),
             Self::Mint(_) | Self::Record(_) | Self::Effect(_) => None,
         }
     }

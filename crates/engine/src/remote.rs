@@ -15,9 +15,10 @@ use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::controller::{Controller, Subject};
+use crate::controller::{Controller, SubjectOf};
 use crate::fault::{Class, Fault};
 use crate::plan::Plan;
+use crate::subject::Subject;
 
 /// A decision that takes longer is given up.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -25,8 +26,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const LARGEST: usize = 4 << 20;
 
 #[derive(Serialize, Deserialize)]
-struct Asked<W> {
-    subject: Subject,
+struct Asked<S, W> {
+    subject: S,
     world: W,
     now: Timestamp,
 }
@@ -35,7 +36,7 @@ struct Asked<W> {
 pub fn router<C: Controller>(controller: Arc<C>) -> Router {
     async fn decide<C: Controller>(
         State(controller): State<Arc<C>>,
-        Json(asked): Json<Asked<C::World>>,
+        Json(asked): Json<Asked<SubjectOf<C>, C::World>>,
     ) -> Json<Plan> {
         Json(controller.decide(&asked.subject, &asked.world, asked.now))
     }
@@ -56,13 +57,13 @@ impl Remote {
     }
 
     /// Asks for a decision. No answer is transient trouble: nothing is done without one.
-    pub async fn decide<W: Serialize>(
+    pub async fn decide<Spec: Serialize, Status: Serialize, W: Serialize>(
         &self,
-        subject: &Subject,
+        subject: &Subject<Spec, Status>,
         world: &W,
         now: Timestamp,
     ) -> Result<Plan, Fault> {
-        let asked = Asked { subject: subject.clone(), world, now };
+        let asked = Asked { subject, world, now };
         let body =
             serde_json::to_vec(&asked).map_err(|e| Fault::bug(format!("failed to encode a world: {e}")))?;
         tokio::time::timeout(DEADLINE, self.post(body))

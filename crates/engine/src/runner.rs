@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ApiError, Cluster, Verb, Write};
 use crate::controller::Controller;
+use crate::erased::Erased;
 use crate::events::Events;
 use crate::fault::{Class, gravest};
 use crate::health::Health;
@@ -60,6 +61,10 @@ pub struct Context {
 
 /// Runs a controller until shutdown.
 pub async fn run<C: Controller>(controller: C, context: Context) {
+    run_erased(Arc::new(controller), context).await;
+}
+
+async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
     let (wake, woken) = unbounded_channel();
     let stores: Stores = controller
         .watches()
@@ -87,8 +92,8 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     Runner { shared, context, queue, passes: JoinSet::new(), running: BTreeMap::new() }.run(woken).await;
 }
 
-struct Shared<C> {
-    controller: C,
+struct Shared {
+    controller: Arc<dyn Erased>,
     stores: Stores,
     outside: Outside,
     live: Live,
@@ -97,15 +102,15 @@ struct Shared<C> {
     wake: UnboundedSender<Woken>,
 }
 
-struct Runner<C: Controller> {
-    shared: Arc<Shared<C>>,
+struct Runner {
+    shared: Arc<Shared>,
     context: Context,
     queue: Queue,
     passes: JoinSet<(Key, Outcome)>,
     running: BTreeMap<tokio::task::Id, Key>,
 }
 
-impl<C: Controller> Runner<C> {
+impl Runner {
     async fn run(mut self, mut woken: UnboundedReceiver<Woken>) {
         let mut leading = self.context.leadership.changes();
         let mut resync = self.context.resync.clone();
@@ -278,10 +283,10 @@ fn generation_mark(object: &Object) -> i64 {
     object.generation() * 2 + i64::from(object.deleting())
 }
 
-struct Surroundings<C>(Arc<Shared<C>>);
+struct Surroundings(Arc<Shared>);
 
 #[async_trait]
-impl<C: Controller> Around for Surroundings<C> {
+impl Around for Surroundings {
     fn now(&self) -> Timestamp {
         self.0.runtime.now()
     }
@@ -295,11 +300,11 @@ impl<C: Controller> Around for Surroundings<C> {
     }
 }
 
-async fn pass<C: Controller>(shared: Arc<Shared<C>>, context: Context, turn: Turn) -> (Key, Outcome) {
+async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcome) {
     let started = Runtime::instant();
     let around = Surroundings(Arc::clone(&shared));
     let outcome = Pass {
-        controller: &shared.controller,
+        controller: &*shared.controller,
         cluster: &shared.live,
         stores: &shared.stores,
         outside: &shared.outside,
@@ -335,7 +340,7 @@ async fn pass<C: Controller>(shared: Arc<Shared<C>>, context: Context, turn: Tur
 }
 
 /// Puts a question outside and wakes whoever waits for the answer.
-async fn look<C: Controller>(shared: Arc<Shared<C>>, question: Question) {
+async fn look(shared: Arc<Shared>, question: Question) {
     let asked = tokio::time::timeout(LOOK_DEADLINE, shared.controller.look(&question)).await;
     let answer: Result<Value, String> = match asked {
         Ok(Ok(value)) => Ok(value),

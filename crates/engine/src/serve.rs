@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aquifer_base::Sealed;
+use aquifer_base::{Sealed, Uid};
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::act::{Craft, Done, Hands, refresh};
+use crate::act::{Done, Executor, StepCode, refresh};
 use crate::cluster::Cluster;
 use crate::fault::{Class, Fault};
 use crate::lease::Leadership;
@@ -33,8 +33,8 @@ pub trait Service: Send + Sync + 'static {
     /// Its name as field manager.
     fn name(&self) -> &'static str;
     /// In whose name objects are made: key and uid of the owner.
-    fn owner(&self, request: &Self::Request) -> (Key, Option<String>);
-    /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::exact`].
+    fn owner(&self, request: &Self::Request) -> (Key, Option<Uid>);
+    /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::get`].
     fn answer(&self, request: &Self::Request, view: &View<'_>, now: Timestamp) -> Answer<Self::Reply>;
     /// Makes the content of a Secret.
     fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
@@ -58,10 +58,10 @@ pub struct Server<S> {
     runtime: Runtime,
 }
 
-struct ServiceCraft<'a, S>(&'a S);
+struct ServiceCode<'a, S>(&'a S);
 
 #[async_trait]
-impl<S: Service> Craft for ServiceCraft<'_, S> {
+impl<S: Service> StepCode for ServiceCode<'_, S> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -83,14 +83,14 @@ impl<S: Service> Server<S> {
     pub async fn handle(&self, request: &S::Request) -> Result<S::Reply, Fault> {
         let (owner, owner_uid) = self.service.owner(request);
         let leadership = Leadership::always(); // servers hold no lease
-        let craft = ServiceCraft(&self.service);
-        let hands = Hands {
-            craft: &craft,
+        let code = ServiceCode(&self.service);
+        let executor = Executor {
+            code: &code,
             cluster: &*self.cluster,
             stores: &self.stores,
             leadership: &leadership,
             owner: &owner,
-            owner_uid: owner_uid.as_deref(),
+            owner_uid: owner_uid.as_ref(),
             owner_version: None,
         };
         let mut fresh = Fresh::default();
@@ -102,7 +102,7 @@ impl<S: Service> Server<S> {
                 )));
             }
             let mut settled = true;
-            for done in hands.stage(&Stage { steps: answer.steps }, &fresh).await {
+            for done in executor.stage(&Stage { steps: answer.steps }, &fresh).await {
                 match done {
                     Done::Unchanged | Done::Acted => {}
                     Done::Wrote(target, object, _) => {

@@ -1,7 +1,9 @@
 //! The status of a subject: conditions by the Kubernetes convention and the family's own fields.
 //! Compares with what is there, so that nothing is written when nothing changed. No clock of its own.
 
+use aquifer_base::{Field, Reason, Writer};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -11,9 +13,9 @@ use crate::object::Object;
 /// What a status shall say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[must_use]
-pub struct Status {
+pub struct Report {
     /// The family's own fields; those of the shape that are missing here are cleared.
-    pub fields: Map<String, Value>,
+    pub(crate) fields: Map<String, Value>,
     /// Our conditions; those of the shape that are missing here are removed.
     pub conditions: Vec<Condition>,
     /// Whether the news can wait a second for a newer pass.
@@ -38,8 +40,8 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub state: State,
-    /// One word.
-    pub reason: String,
+    /// One word: read it with [`Condition::reason`].
+    pub(crate) reason: String,
     /// What is wrong, where, and what to do.
     pub message: String,
     /// Whether a change to this is worth a Warning event.
@@ -68,18 +70,43 @@ impl State {
 }
 
 /// Which parts of a kind's status one controller writes. Everything else in there belongs to others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Top-level fields, besides `conditions` and `observedGeneration`.
-    pub fields: &'static [&'static str],
+    pub fields: Vec<&'static str>,
     /// Condition types. `Ready` and `Progressing` must be among them for failures to show.
-    pub conditions: &'static [&'static str],
+    pub conditions: Vec<&'static str>,
 }
+
+impl Shape {
+    /// The part of a kind's status that a controller writes, from the table of writers.
+    pub fn of(table: &[Field], kind: &str, controller: &str) -> Self {
+        let ours = |field: &&Field| {
+            field.kind == kind && matches!(field.writer, Writer::Controller(name) if name == controller)
+        };
+        let ours = || table.iter().filter(ours);
+        let fields = ours().filter(|field| field.condition().is_none());
+        let fields = fields.filter_map(|field| field.path.strip_prefix("status."));
+        Self {
+            fields: fields.filter(|name| *name != GENERATION).collect(),
+            conditions: ours().filter_map(Field::condition).collect(),
+        }
+    }
+}
+
+const GENERATION: &str = "observedGeneration";
+const CONDITIONS: &str = "conditions";
 
 impl Condition {
     /// A condition.
-    pub fn new(kind: &str, state: State, reason: &str, message: impl Into<String>) -> Self {
-        Self { kind: kind.into(), state, reason: reason.into(), message: message.into(), warn: false }
+    pub fn new(kind: &str, state: State, reason: impl Reason, message: impl Into<String>) -> Self {
+        let reason = reason.as_str().to_owned();
+        Self { kind: kind.into(), state, reason, message: message.into(), warn: false }
+    }
+
+    /// The reason as one of a kind; none when another program or version wrote it.
+    pub fn reason<R: Reason>(&self) -> Option<R> {
+        R::parse(&self.reason)
     }
 
     /// The same, worth a Warning event when it comes about.
@@ -89,9 +116,28 @@ impl Condition {
     }
 }
 
-impl Status {
+/// The reason of a condition in a status that was read; none when the condition is absent or has another program's reason.
+pub fn reason_in<R: Reason>(conditions: &[meta::Condition], kind: &str) -> Option<R> {
+    conditions.iter().find(|condition| condition.type_ == kind).and_then(|found| R::parse(&found.reason))
+}
+
+/// The fields that a typed status states, as they are sent. What is none is left out; conditions and the observed generation
+/// are the engine's.
+pub(crate) fn fields_of(status: &impl Serialize) -> Map<String, Value> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(status) else { return Map::new() };
+    fields.retain(|name, value| !value.is_null() && name != GENERATION && name != CONDITIONS);
+    fields
+}
+
+impl Report {
+    /// What a typed status says. Conditions are added one by one; those in the status itself, and fields that are not ours,
+    /// are not sent.
+    pub fn new(status: &impl Serialize) -> Self {
+        Self { fields: fields_of(status), ..Self::default() }
+    }
+
     /// What our part of a live status says.
-    pub(crate) fn of(subject: &Object, shape: Shape) -> Self {
+    pub(crate) fn of(subject: &Object, shape: &Shape) -> Self {
         let field = |name: &&str| Some(((*name).to_owned(), subject.at("/status")?.get(name)?.clone()));
         let conditions = subject.at("/status/conditions").and_then(Value::as_array).into_iter().flatten();
         let conditions = conditions.filter(|c| shape.conditions.contains(&text(c, "type"))).map(|c| {
@@ -100,19 +146,20 @@ impl Status {
                 "False" => State::False,
                 _ => State::Unknown,
             };
-            Condition::new(text(c, "type"), state, text(c, "reason"), text(c, "message"))
+            let owned = |field: &str| text(c, field).to_owned();
+            Condition {
+                kind: owned("type"),
+                state,
+                reason: owned("reason"),
+                message: owned("message"),
+                warn: false,
+            }
         });
         Self {
             fields: shape.fields.iter().filter_map(field).collect(),
             conditions: conditions.collect(),
             urgency: Urgency::Now,
         }
-    }
-
-    /// Sets a field.
-    pub fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.fields.insert(name.into(), value.into());
-        self
     }
 
     /// Sets or replaces a condition.
@@ -162,11 +209,11 @@ pub(crate) struct Change {
 const MESSAGE_LIMIT: usize = 1024;
 
 /// What must be written so that the subject's status says `status`; none when it does already.
-pub(crate) fn change(subject: &Object, status: &Status, shape: Shape, now: Timestamp) -> Option<Change> {
+pub(crate) fn change(subject: &Object, status: &Report, shape: &Shape, now: Timestamp) -> Option<Change> {
     let empty = Value::Object(Map::new());
     let live = subject.at("/status").unwrap_or(&empty);
     let mut body = Map::new();
-    for name in shape.fields {
+    for name in &shape.fields {
         let wanted = status.fields.get(*name).unwrap_or(&Value::Null);
         let found = live.get(name).unwrap_or(&Value::Null);
         if wanted != found {
@@ -174,12 +221,12 @@ pub(crate) fn change(subject: &Object, status: &Status, shape: Shape, now: Times
         }
     }
     let generation = Value::from(subject.generation());
-    if live.get("observedGeneration") != Some(&generation) {
-        body.insert("observedGeneration".into(), generation);
+    if live.get(GENERATION) != Some(&generation) {
+        body.insert(GENERATION.into(), generation);
     }
     let (conditions, changed, warnings) = conditions(subject, live, status, shape, now);
     if changed {
-        body.insert("conditions".into(), Value::Array(conditions));
+        body.insert(CONDITIONS.into(), Value::Array(conditions));
     }
     (!body.is_empty()).then_some(Change { body: Value::Object(body), warnings })
 }
@@ -206,12 +253,12 @@ fn replacing(found: &Value, wanted: &Value) -> Value {
 fn conditions(
     subject: &Object,
     live: &Value,
-    status: &Status,
-    shape: Shape,
+    status: &Report,
+    shape: &Shape,
     now: Timestamp,
 ) -> (Vec<Value>, bool, Vec<Condition>) {
     let none = Vec::new();
-    let old = live.get("conditions").and_then(Value::as_array).unwrap_or(&none);
+    let old = live.get(CONDITIONS).and_then(Value::as_array).unwrap_or(&none);
     let mut changed = false;
     let mut warnings = Vec::new();
     let mut result = Vec::new();
@@ -272,14 +319,26 @@ pub(crate) fn cut(text: &str, limit: usize) -> &str {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { fields: &["phase", "ref"], conditions: &["Ready", "Odd"] };
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct R;
+
+    impl Reason for R {
+        const ALL: &'static [Self] = &[Self];
+        fn as_str(self) -> &'static str {
+            "R"
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape { fields: vec!["phase", "ref"], conditions: vec!["Ready", "Odd"] }
+    }
 
     fn subject(status: &Value) -> Object {
         Object(json!({"metadata": {"generation": 3}, "status": status}))
     }
 
-    fn ready(state: State) -> Status {
-        Status::default().field("phase", "P").condition(Condition::new("Ready", state, "R", "m"))
+    fn ready(state: State) -> Report {
+        Report::new(&json!({"phase": "P"})).condition(Condition::new("Ready", state, R, "m"))
     }
 
     fn applied(on: &Object, change: &Change) -> Object {
@@ -295,22 +354,22 @@ mod tests {
     #[test]
     fn a_written_status_needs_no_second_write() {
         let before = subject(&json!({}));
-        let first = change(&before, &ready(State::False), SHAPE, at(0)).unwrap();
+        let first = change(&before, &ready(State::False), &shape(), at(0)).unwrap();
         let after = applied(&before, &first);
-        assert_eq!(change(&after, &ready(State::False), SHAPE, at(99)), None);
+        assert_eq!(change(&after, &ready(State::False), &shape(), at(99)), None);
     }
 
     #[test]
     fn the_transition_time_moves_only_with_the_state() {
         let first = applied(
             &subject(&json!({})),
-            &change(&subject(&json!({})), &ready(State::False), SHAPE, at(0)).unwrap(),
+            &change(&subject(&json!({})), &ready(State::False), &shape(), at(0)).unwrap(),
         );
         let mut reworded = ready(State::False);
         reworded.conditions[0].message = "other".into();
-        let second = applied(&first, &change(&first, &reworded, SHAPE, at(50)).unwrap());
+        let second = applied(&first, &change(&first, &reworded, &shape(), at(50)).unwrap());
         assert_eq!(second.text("/status/conditions/0/lastTransitionTime"), "1970-01-01T00:00:00Z");
-        let third = applied(&second, &change(&second, &ready(State::True), SHAPE, at(50)).unwrap());
+        let third = applied(&second, &change(&second, &ready(State::True), &shape(), at(50)).unwrap());
         assert_eq!(third.text("/status/conditions/0/lastTransitionTime"), "1970-01-01T00:00:50Z");
     }
 
@@ -320,8 +379,9 @@ mod tests {
             "phase": "Old", "theirs": 1, "ref": {"name": "a", "uid": "b"}, "observedGeneration": 3,
             "conditions": [{"type": "Theirs", "status": "True"}, {"type": "Odd", "status": "True"}],
         }));
-        let wanted = ready(State::True).field("ref", json!({"name": "a"}));
-        let after = applied(&before, &change(&before, &wanted, SHAPE, at(0)).unwrap());
+        let mut wanted = ready(State::True);
+        wanted.fields.insert("ref".into(), json!({"name": "a"}));
+        let after = applied(&before, &change(&before, &wanted, &shape(), at(0)).unwrap());
         assert_eq!(after.at("/status/theirs"), Some(&json!(1)));
         assert_eq!(after.at("/status/ref"), Some(&json!({"name": "a"})));
         let kinds: Vec<_> = after
@@ -339,8 +399,8 @@ mod tests {
     fn a_condition_that_is_not_in_the_shape_is_not_written() {
         let before = subject(&json!({"observedGeneration": 3, "phase": "P"}));
         let status =
-            Status::default().field("phase", "P").condition(Condition::new("Theirs", State::True, "R", "m"));
-        assert_eq!(change(&before, &status, SHAPE, at(0)), None);
+            Report::new(&json!({"phase": "P"})).condition(Condition::new("Theirs", State::True, R, "m"));
+        assert_eq!(change(&before, &status, &shape(), at(0)), None);
     }
 
     #[test]
@@ -348,7 +408,42 @@ mod tests {
         let before = subject(&json!({}));
         let mut status = ready(State::False);
         status.conditions[0].message = "ä".repeat(2000);
-        let after = applied(&before, &change(&before, &status, SHAPE, at(0)).unwrap());
-        assert_eq!(change(&after, &status, SHAPE, at(1)), None);
+        let after = applied(&before, &change(&before, &status, &shape(), at(0)).unwrap());
+        assert_eq!(change(&after, &status, &shape(), at(1)), None);
+    }
+
+    #[test]
+    fn a_typed_status_says_what_is_set_and_nothing_of_the_engines_or_of_others() {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Typed {
+            phase: Option<&'static str>,
+            r#ref: Option<&'static str>,
+            theirs: u64,
+            observed_generation: i64,
+            conditions: Vec<u64>,
+        }
+        let typed =
+            Typed { phase: Some("P"), r#ref: None, theirs: 7, observed_generation: 1, conditions: vec![1] };
+        let before = subject(&json!({"ref": "old", "theirs": 1, "observedGeneration": 3}));
+        let change = change(&before, &Report::new(&typed), &shape(), at(0)).unwrap();
+        assert_eq!(change.body, json!({"phase": "P", "ref": null}));
+    }
+
+    #[test]
+    fn the_shape_comes_from_the_table_of_writers() {
+        const US: Writer = Writer::Controller("us");
+        let table = [
+            Field::of("Thing", "spec.size", Writer::User),
+            Field::of("Thing", "metadata.finalizers", US),
+            Field::of("Thing", "status.phase", US),
+            Field::of("Thing", "status.ref", US),
+            Field::of("Thing", "status.observedGeneration", US),
+            Field::of("Thing", "status.conditions[Ready]", US),
+            Field::of("Thing", "status.conditions[Odd]", US),
+            Field::of("Thing", "status.theirs", Writer::Controller("them")),
+            Field::of("Other", "status.more", US),
+        ];
+        assert_eq!(Shape::of(&table, "Thing", "us"), shape());
     }
 }

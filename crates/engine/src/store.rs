@@ -1,4 +1,4 @@
-//! The cache of one watched kind. Holds compact JSON, parsed when looked at: ten thousand objects must fit in a small process.
+//! The cache of one watched kind. Holds compact JSON, parsed when looked at; `kept` says of what.
 //! Knows which keys each object wakes; knows nothing of the API.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::kept::{Kept, restored};
 use crate::object::{Key, Kind, Object, revision};
 use crate::seen::{Seen, Why};
 
@@ -25,7 +26,6 @@ pub enum Wakes {
 
 type WakesFn = Arc<dyn Fn(&Object) -> Wakes + Send + Sync>;
 type GroupFn = Arc<dyn Fn(&Object) -> Option<String> + Send + Sync>;
-type SlimFn = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
 /// A kind to watch, and what its objects mean to the controller.
 #[derive(Clone)]
@@ -39,8 +39,9 @@ pub struct Watch {
     pub name: Option<String>,
     wakes: WakesFn,
     group: Option<GroupFn>,
-    slim: Option<SlimFn>,
-    managed_fields: bool,
+    kept: Kept,
+    /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
+    marks: Vec<String>,
 }
 
 impl Watch {
@@ -52,8 +53,8 @@ impl Watch {
             name: None,
             wakes: Arc::new(wakes),
             group: None,
-            slim: None,
-            managed_fields: false,
+            kept: Kept::Content,
+            marks: vec![crate::intent::PREFIX.to_owned()],
         }
     }
 
@@ -69,10 +70,22 @@ impl Watch {
         })
     }
 
-    /// Only objects with these labels.
+    /// Only objects with these labels; the label is one of ours then.
     pub fn labelled(mut self, selector: &str) -> Self {
+        self.marks.push(selector.split('=').next().unwrap_or(selector).to_owned());
         self.labels = Some(selector.to_owned());
         self
+    }
+
+    /// Labels and annotations whose names begin so are ours too.
+    pub fn marked(mut self, prefix: &str) -> Self {
+        self.marks.push(prefix.to_owned());
+        self
+    }
+
+    /// Whether a label or annotation is one of ours.
+    pub(crate) fn is_ours(&self, name: &str) -> bool {
+        self.marks.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
 
     /// Only the object (in every namespace) of this name.
@@ -87,15 +100,23 @@ impl Watch {
         self
     }
 
-    /// Drops what is not needed before it is stored. When nothing that is kept has changed, nobody is woken.
-    pub fn slim(mut self, slim: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
-        self.slim = Some(Arc::new(slim));
+    /// For a kind that we apply: the cache keeps only these parts (JSON pointers), besides metadata that is ours. They must
+    /// hold all that our intents say, or we would write for ever.
+    pub fn keep(mut self, parts: &'static [&'static str]) -> Self {
+        self.kept = Kept::Parts(parts);
         self
     }
 
-    /// Keeps `managedFields`: needed where objects are replaced wholesale.
-    pub fn with_managed_fields(mut self) -> Self {
-        self.managed_fields = true;
+    /// For a kind that is only looked at: the cache keeps what this makes of the object, and since when it is being
+    /// deleted. When none of it has changed, nobody is woken.
+    pub fn facts(mut self, facts: impl Fn(&Object) -> Value + Send + Sync + 'static) -> Self {
+        self.kept = Kept::Facts(Arc::new(facts));
+        self
+    }
+
+    /// For a kind that is replaced wholesale: the cache keeps everything, with `managedFields`.
+    pub fn replaced(mut self) -> Self {
+        self.kept = Kept::Whole;
         self
     }
 }
@@ -134,6 +155,8 @@ enum SyncState {
 struct Entry {
     uid: Box<str>,
     revision: u64,
+    /// The version where it is not the revision in digits.
+    odd_version: Option<Box<str>>,
     deleting: bool,
     wakes: Wakes,
     group: Option<String>,
@@ -179,44 +202,45 @@ impl Store {
     }
 
     /// An object, from a list or an event.
-    pub fn upsert(&self, mut object: Object, now: Timestamp) -> Woken {
-        let revision = revision(object.resource_version());
-        slim(&mut object.0, self.watch.managed_fields);
-        if let Some(slim) = &self.watch.slim {
-            slim(&mut object.0);
-        }
+    pub fn upsert(&self, object: Object, now: Timestamp) -> Woken {
         let key = object.key();
-        let doc = object.0.to_string().into_bytes().into_boxed_slice();
+        let revision = revision(object.resource_version());
+        let odd_version =
+            (object.resource_version() != revision.to_string()).then(|| object.resource_version().into());
+        let mut new = Entry {
+            uid: object.uid().into(),
+            revision,
+            odd_version,
+            deleting: object.deleting(),
+            wakes: (self.watch.wakes)(&object),
+            group: self.watch.group.as_ref().and_then(|group| group(&object)),
+            doc: Box::default(),
+        };
+        let kept = self.watch.kept.of(object, |name| self.watch.is_ours(name));
+        new.doc = kept.to_string().into_bytes().into_boxed_slice();
         let mut inner = self.write();
         inner.read_at = now;
         inner.progress = inner.progress.max(revision);
         if let Some(relisted) = &mut inner.relisted {
             relisted.insert(key.clone());
         }
-        // A relist repeats what is known, and a change outside the slim part is no change: neither is news.
+        // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
         if let Some(entry) = inner.objects.get_mut(&key)
-            && entry.doc == doc
+            && entry.same(&new)
+            && (entry.revision == revision || self.watch.kept.ignores_versions())
         {
-            entry.revision = revision;
+            *entry = new;
             return Woken::default();
         }
         let mut woken = Woken::default();
         let old_group = inner.remove(&key, &mut woken);
-        let entry = Entry {
-            uid: object.uid().into(),
-            revision,
-            deleting: object.deleting(),
-            wakes: (self.watch.wakes)(&object),
-            group: self.watch.group.as_ref().and_then(|group| group(&object)),
-            doc,
-        };
-        woken.add(&key, &entry.wakes);
-        let moved = old_group != entry.group;
+        woken.add(&key, &new.wakes);
+        let moved = old_group != new.group;
         if moved {
             inner.wake_group(old_group.as_ref(), &mut woken);
-            inner.wake_group(entry.group.as_ref(), &mut woken);
+            inner.wake_group(new.group.as_ref(), &mut woken);
         }
-        inner.insert(key, entry);
+        inner.insert(key, new);
         woken
     }
 
@@ -268,7 +292,7 @@ impl Store {
     /// One object by key.
     pub fn get(&self, key: &Key) -> Seen<Option<Object>> {
         let inner = self.read();
-        inner.answer(|inner| inner.objects.get(key).and_then(Entry::object))
+        inner.answer(|inner| self.object(key, inner.objects.get(key)?))
     }
 
     /// The objects that wake a key.
@@ -276,8 +300,8 @@ impl Store {
         let inner = self.read();
         inner.answer(|inner| {
             let itself = inner.objects.get(key).filter(|entry| entry.wakes == Wakes::Itself);
-            let mut objects = inner.pick(inner.by_wake.get(key));
-            objects.extend(itself.and_then(Entry::object));
+            let mut objects = self.pick(inner, inner.by_wake.get(key));
+            objects.extend(itself.and_then(|entry| self.object(key, entry)));
             objects
         })
     }
@@ -285,13 +309,14 @@ impl Store {
     /// The objects of a group.
     pub fn group(&self, group: &str) -> Seen<Vec<Object>> {
         let inner = self.read();
-        inner.answer(|inner| inner.pick(inner.groups.get(group)))
+        inner.answer(|inner| self.pick(inner, inner.groups.get(group)))
     }
 
     /// All objects.
     pub fn list(&self) -> Seen<Vec<Object>> {
         let inner = self.read();
-        inner.answer(|inner| inner.objects.values().filter_map(Entry::object).collect())
+        inner
+            .answer(|inner| inner.objects.iter().filter_map(|(key, entry)| self.object(key, entry)).collect())
     }
 
     /// Every key that some object wakes.
@@ -337,6 +362,18 @@ impl Store {
         }
     }
 
+    fn object(&self, key: &Key, entry: &Entry) -> Option<Object> {
+        let kept = serde_json::from_slice(&entry.doc).ok()?;
+        let revision = entry.revision.to_string();
+        let version = entry.odd_version.as_deref().unwrap_or(&revision);
+        Some(restored(kept, &self.watch.kind, key, &entry.uid, version))
+    }
+
+    fn pick(&self, inner: &Inner, keys: Option<&Vec<Key>>) -> Vec<Object> {
+        let found = keys.into_iter().flatten();
+        found.filter_map(|key| self.object(key, inner.objects.get(key)?)).collect()
+    }
+
     // A poisoned lock means that a panic was caught while holding it; entries are replaced whole, so what is there is sound.
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
@@ -365,10 +402,6 @@ impl Inner {
             SyncState::NotServed => Seen::Unknown(Why::NotServed),
             SyncState::Synced => Seen::Known { value: value(self), read_at: self.read_at },
         }
-    }
-
-    fn pick(&self, keys: Option<&Vec<Key>>) -> Vec<Object> {
-        keys.into_iter().flatten().filter_map(|key| self.objects.get(key)?.object()).collect()
     }
 
     fn insert(&mut self, key: Key, entry: Entry) {
@@ -424,19 +457,12 @@ fn drop_from<K: Ord>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) {
 }
 
 impl Entry {
-    fn object(&self) -> Option<Object> {
-        serde_json::from_slice(&self.doc).ok().map(Object)
-    }
-}
-
-/// Drops what no decision needs and what is often larger than the rest.
-fn slim(object: &mut Value, managed_fields: bool) {
-    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    if !managed_fields {
-        metadata.remove("managedFields");
-    }
-    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    /// Whether another version of the object says the same.
+    fn same(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.doc == other.doc
+            && self.wakes == other.wakes
+            && self.group == other.group
     }
 }
 
@@ -525,5 +551,31 @@ mod tests {
         assert_eq!(store.upsert(object("b", 2, "ns/y", "g"), now()).keys, woken(&["ns/x", "ns/y"]));
         assert_eq!(store.upsert(object("b", 3, "ns/y", "g"), now()).keys, woken(&["ns/y"]));
         assert_eq!(store.remove(&object("b", 4, "ns/y", "g"), now()).keys, woken(&["ns/x", "ns/y"]));
+    }
+
+    #[test]
+    fn a_change_outside_of_what_is_looked_at_wakes_nobody_and_the_version_is_known_all_the_same() {
+        let store =
+            Store::new(Watch::new(KIND, |_| Wakes::Everybody).facts(|o| json!({"group": o.text("/group")})));
+        store.relist_begins();
+        store.relist_ends(now());
+        assert!(store.upsert(object("a", 1, "ns/x", "g"), now()).everybody);
+        assert!(!store.upsert(object("a", 2, "ns/y", "g"), now()).everybody);
+        let seen = store.get(&Key::parse("ns/a")).present().cloned().expect("it is there");
+        assert_eq!((seen.resource_version(), seen.text("/group"), seen.uid()), ("2", "g", "a"));
+        assert!(store.upsert(object("a", 3, "ns/y", "h"), now()).everybody);
+        let mut again = object("a", 4, "ns/y", "h");
+        again.0["metadata"]["uid"] = "another".into();
+        assert!(store.upsert(again, now()).everybody, "another object of that name");
+    }
+
+    #[test]
+    fn a_version_that_is_no_number_comes_back_as_it_was() {
+        let (store, mut odd) = (store(), object("a", 1, "ns/x", "g"));
+        odd.0["metadata"]["resourceVersion"] = "v07".into();
+        store.relist_begins();
+        store.upsert(odd, now());
+        store.relist_ends(now());
+        assert_eq!(store.get(&Key::parse("ns/a")).present().map(Object::resource_version), Some("v07"));
     }
 }

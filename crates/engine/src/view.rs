@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use crate::cluster::Listing;
 use crate::object::{Key, Kind, Object, ObjectRef};
@@ -57,20 +57,21 @@ impl View<'_> {
         self.now
     }
 
-    /// An object by name, as the cache has it. From a filtered cache, absence proves nothing: see [`View::exact`].
-    pub fn get(&self, target: &ObjectRef) -> Seen<Option<Object>> {
+    /// An object by name, as the cache has it. Absence proves nothing: the cache may be filtered or late. For what is only
+    /// reported, and for what is written by a step that is refused when anything is there; else [`View::get`].
+    pub fn cached(&self, target: &ObjectRef) -> Seen<Option<Object>> {
         if let Some((object, read_at)) = self.fresh.objects.get(target) {
             return Seen::Known { value: object.clone(), read_at: *read_at };
         }
         if self.fresh.live || self.lags(&target.kind) {
             return self.want(Want::Object(target.clone()));
         }
-        self.cached(target)
+        self.in_store(target)
     }
 
-    /// An object by name, where absence is confirmed by a live read: what to use before acting on absence.
-    pub fn exact(&self, target: &ObjectRef) -> Seen<Option<Object>> {
-        match self.get(target) {
+    /// An object by name. Absence is proved: what no cache shows is read live before it counts as absent.
+    pub fn get(&self, target: &ObjectRef) -> Seen<Option<Object>> {
+        match self.cached(target) {
             Seen::Known { value: None, .. } | Seen::Unknown(Why::NotSynced)
                 if !self.fresh.objects.contains_key(target) =>
             {
@@ -114,17 +115,28 @@ impl View<'_> {
         }
     }
 
-    /// An answer from outside, not older than `max_age`.
-    pub fn ask(&self, question: Question, max_age: Duration) -> Seen<Value> {
+    /// An answer from outside, not older than `max_age`. One that cannot be read is as good as none.
+    pub fn ask<T: DeserializeOwned>(&self, question: Question, max_age: Duration) -> Seen<T> {
         self.asked.borrow_mut().push(question.clone());
-        let seen = self.outside.get(&question, max_age, self.now);
-        if matches!(seen, Seen::Unknown(Why::Reading)) {
-            self.wants.borrow_mut().push(Want::Answer(question));
+        match self.outside.get(&question, max_age, self.now) {
+            Seen::Known { value, read_at } => match serde_json::from_value(value) {
+                Ok(value) => Seen::Known { value, read_at },
+                Err(error) => Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}"))),
+            },
+            Seen::Unknown(Why::Reading) => {
+                self.wants.borrow_mut().push(Want::Answer(question));
+                Seen::Unknown(Why::Reading)
+            }
+            Seen::Unknown(why) => Seen::Unknown(why),
         }
-        seen
     }
 
-    fn cached(&self, target: &ObjectRef) -> Seen<Option<Object>> {
+    /// Whether a label or annotation of a watched kind is one of ours.
+    pub(crate) fn is_ours(&self, kind: &Kind, name: &str) -> bool {
+        self.stores.get(kind).is_some_and(|store| store.watch().is_ours(name))
+    }
+
+    fn in_store(&self, target: &ObjectRef) -> Seen<Option<Object>> {
         match self.stores.get(&target.kind) {
             Some(store) => store.get(&target.key),
             None => Seen::Unknown(Why::NotSynced),

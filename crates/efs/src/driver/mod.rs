@@ -2,25 +2,32 @@
 //! when the driver is no longer wanted. Its subject is the [`Component`](aquifer_api::component::Component) `efs-driver`,
 //! which says what is wanted and what is there.
 
+mod conditions;
 mod decide;
+mod facts;
 #[cfg(test)]
 mod tests;
 mod world;
 
 use std::time::Duration;
 
+use crate::fields::FIELDS;
 use crate::names::driver;
-use aquifer_engine::{ChildKind, Controller, Key, Kind, Plan, Shape, Subject, View, Wakes, Watch};
+use aquifer_api::component::{Component, ComponentSpec, ComponentStatus};
+use aquifer_engine::{Controller, Intent, Key, Kind, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE,
     SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
 use crate::statics::{DriverConfig, WORKER_LABEL};
+pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
 pub use world::World;
+
+type Subject = aquifer_engine::Subject<ComponentSpec, ComponentStatus>;
 
 /// Field manager and name in logs and metrics.
 pub const NAME: &str = "aquifer-efs-driver";
@@ -48,6 +55,8 @@ pub struct Driver {
 
 #[async_trait]
 impl Controller for Driver {
+    type Spec = ComponentSpec;
+    type Status = ComponentStatus;
     type World = World;
 
     fn name(&self) -> &'static str {
@@ -59,13 +68,12 @@ impl Controller for Driver {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        let one = |kind: Kind, name: &str| {
-            Watch::new(kind, |_| Wakes::Keys(vec![key()])).named(name).with_managed_fields()
-        };
+        let one =
+            |kind: Kind, name: &str| Watch::new(kind, |_| Wakes::Keys(vec![key()])).named(name).replaced();
         vec![
             Watch::subjects(COMPONENT).named(driver::COMPONENT),
-            Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).slim(only_metadata),
-            Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).slim(only_name),
+            Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).facts(|_| Value::Null),
+            Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).facts(|_| Value::Null),
             one(NAMESPACE, &self.config.namespace),
             one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT),
             one(CLUSTER_ROLE, driver::CLUSTER_ROLE),
@@ -77,12 +85,8 @@ impl Controller for Driver {
         ]
     }
 
-    fn children(&self) -> Vec<ChildKind> {
-        Vec::new() // every one has a fixed name; nothing is found by inventory
-    }
-
     fn shape(&self) -> Shape {
-        Shape { fields: &["message", "objects"], conditions: &["Ready", "NodesReady", "Progressing"] }
+        Shape::of(FIELDS, &COMPONENT.kind, NAME)
     }
 
     fn observe(&self, subject: &Subject, view: &View<'_>) -> World {
@@ -93,41 +97,20 @@ impl Controller for Driver {
         decide::decide(self, subject, world)
     }
 
-    fn explain(&self, status: &mut aquifer_engine::Status, fault: &aquifer_engine::Fault) {
-        status.failed(fault);
-        if status.get("Ready").is_some_and(|ready| ready.message == fault.message) {
-            status.fields.insert("message".into(), fault.message.clone().into());
-        }
+    fn summarize(&self, report: &Report, _deleting: bool, status: &mut ComponentStatus) {
+        conditions::summarize(report, status);
     }
 
     fn longest_backoff(&self) -> Option<Duration> {
         Some(Duration::from_secs(10)) // one object that cannot be written must not delay the repair of the others
     }
 
-    fn bootstrap(&self) -> Vec<Value> {
-        vec![json!({
-            "apiVersion": COMPONENT.api_version(),
-            "kind": COMPONENT.kind,
-            "metadata": {"name": driver::COMPONENT},
-            "spec": {},
-        })]
+    fn bootstrap(&self) -> Vec<Intent> {
+        vec![Intent::of(&Component::new(driver::COMPONENT, ComponentSpec::default()))]
     }
 }
 
 /// The key of the one subject.
 fn key() -> Key {
     Key::cluster(driver::COMPONENT)
-}
-
-fn only_metadata(object: &mut Value) {
-    let metadata = &object["metadata"];
-    let mut slim = json!({"name": metadata["name"], "uid": metadata["uid"]});
-    if let Some(time) = metadata.get("deletionTimestamp") {
-        slim["deletionTimestamp"] = time.clone();
-    }
-    *object = json!({"metadata": slim});
-}
-
-fn only_name(object: &mut Value) {
-    *object = json!({"metadata": {"name": object["metadata"]["name"], "uid": object["metadata"]["uid"]}});
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kinds::{self, SHARED_VOLUME, VOLUME};
+use crate::kinds::{SHARED_VOLUME, VOLUME};
 use crate::statics;
 
 /// A cluster in which SharedVolumes are defined and the driver is wanted.
@@ -24,7 +24,7 @@ fn start_with(driver: Driver) -> Sim<Driver> {
     model.serve(&SECURITY_CONTEXT_CONSTRAINTS, false);
     model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
     for body in driver.bootstrap() {
-        model.put(&COMPONENT, body);
+        model.put(&COMPONENT, body.as_value().clone());
     }
     Sim::new(driver, Arc::new(model))
 }
@@ -35,7 +35,7 @@ fn component() -> ObjectRef {
 
 /// Every object that the driver consists of on plain Kubernetes.
 fn targets() -> Vec<ObjectRef> {
-    statics::objects(&DriverConfig::default()).iter().filter_map(|item| kinds::of(&item.object)).collect()
+    statics::manifests(&DriverConfig::default()).into_iter().map(|manifest| manifest.target).collect()
 }
 
 fn target(kind: &Kind) -> ObjectRef {
@@ -390,4 +390,49 @@ proptest! {
             }
         });
     }
+}
+
+/// What is in the status of the Component, to the byte: an upgrade must find nothing to write.
+#[tokio::test]
+async fn the_status_is_written_in_every_situation_as_earlier_versions_wrote_it() {
+    let mut seen = Vec::new();
+    let mut note = |what: &str, sim: &Sim<Driver>| {
+        let status = sim.model.object(&component()).and_then(|object| object.at("/status").cloned());
+        seen.push(format!("{what}: {}", status.unwrap_or_default()));
+    };
+    let sim = installed().await;
+    note("installed", &sim);
+    sim.model.edit(&target(&DAEMON_SET), |doc| {
+        doc["status"] = json!({"desiredNumberScheduled": 3, "numberReady": 2});
+    });
+    settled(&sim).await;
+    note("ready on two of three nodes", &sim);
+    shared_volume(&sim);
+    mark_removed(&sim);
+    settled(&sim).await;
+    note("needed", &sim);
+    sim.model.delete(&SHARED_VOLUME.at("team", "data"));
+    sim.model.edit(&target(&DAEMON_SET), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
+    settled(&sim).await;
+    note("held", &sim);
+    sim.model.unfinalize(&target(&DAEMON_SET), "example.com/x");
+    settled(&sim).await;
+    note("removed", &sim);
+
+    let sim = start();
+    stranger(&sim, &STORAGE_CLASS);
+    stranger(&sim, &NAMESPACE);
+    settled(&sim).await;
+    note("in the way", &sim);
+
+    let sim = start();
+    stranger(&sim, &CSI_DRIVER);
+    settled(&sim).await;
+    note("external", &sim);
+
+    let sim = start();
+    sim.model.refuse(&target(&CLUSTER_ROLE), ApiError::Forbidden("no".into()));
+    sim.settle().await;
+    note("refused", &sim);
+    insta::assert_snapshot!(seen.join("\n"));
 }

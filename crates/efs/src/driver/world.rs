@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use crate::names::driver;
-use aquifer_api::component::{Component, Desired};
-use aquifer_engine::{Object, Seen, Subject, View, Why};
+use aquifer_engine::{Seen, View};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{Driver, SHARED_VOLUME_CRD};
-use crate::kinds::{self, CRD, NODE, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
+use super::decide::unwanted;
+use super::facts::{DefinitionFacts, PartFacts};
+use super::{Driver, SHARED_VOLUME_CRD, Subject};
+use crate::kinds::{CRD, NODE, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
 use crate::statics::{self, DriverConfig};
 
 /// What needed the driver this long ago is not asked again.
 const LIST_AGE: Duration = Duration::from_secs(1);
 
 /// The world of the driver.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct World {
     /// What the objects depend on, as the cluster is.
     pub config: DriverConfig,
-    /// The live objects, in the order of [`statics::objects`].
-    pub objects: Vec<Seen<Option<Object>>>,
+    /// The live objects, in the order of [`statics::manifests`].
+    pub objects: Vec<Seen<Option<PartFacts>>>,
     /// The definition of SharedVolumes.
-    pub crd: Seen<Option<Object>>,
+    pub definition: Seen<Option<DefinitionFacts>>,
     /// What still needs the driver; looked up only when it is to go.
     pub needed_by: Option<Seen<Vec<String>>>,
 }
@@ -34,36 +34,24 @@ pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> Wo
         scc_api: view.list(&SECURITY_CONTEXT_CONSTRAINTS).known().is_some(),
         ..driver.config.clone()
     };
-    let objects = statics::objects(&config)
+    // Absence needs no proof: what is absent is created, and creating is refused if anything is there.
+    let objects = statics::manifests(&config)
         .iter()
-        .map(|item| match kinds::of(&item.object) {
-            Some(target) => view.get(&target),
-            None => Seen::Unknown(Why::NotServed),
-        })
+        .map(|manifest| view.cached(&manifest.target).map(|live| live.as_ref().map(PartFacts::of)))
         .collect();
-    let crd = view.get(&CRD.at("", SHARED_VOLUME_CRD));
-    let needed_by = unwanted(subject, &crd).then(|| needed_by(view, &crd));
-    World { config, objects, crd, needed_by }
-}
-
-/// Whether the driver is to go: by the marker that an uninstall writes, or because SharedVolumes are no longer defined.
-pub(super) fn unwanted(subject: &Subject, crd: &Seen<Option<Object>>) -> bool {
-    marked(subject) || crd.known().is_some_and(|crd| crd.as_ref().is_none_or(Object::deleting))
-}
-
-/// Whether somebody has asked for the driver's removal.
-pub(super) fn marked(subject: &Subject) -> bool {
-    let component = subject.object.as_ref().and_then(|object| object.parse::<Component>().ok());
-    component.is_some_and(|component| component.spec.desired() == Desired::Removed)
+    let definition = view.cached(&CRD.at("", SHARED_VOLUME_CRD));
+    let definition = definition.map(|definition| definition.as_ref().map(DefinitionFacts::of));
+    let needed_by = unwanted(subject, &definition).then(|| needed_by(view, &definition));
+    World { config, objects, definition, needed_by }
 }
 
 /// SharedVolumes, and volumes that somebody made for this driver by hand.
-fn needed_by(view: &View<'_>, crd: &Seen<Option<Object>>) -> Seen<Vec<String>> {
+fn needed_by(view: &View<'_>, definition: &Seen<Option<DefinitionFacts>>) -> Seen<Vec<String>> {
     let volumes = view.list_live(&VOLUME, "", LIST_AGE).map(|volumes| {
         let ours = volumes.iter().filter(|volume| volume.text("/spec/csi/driver") == driver::DRIVER_NAME);
         ours.map(|volume| format!("PersistentVolume {}", volume.name())).collect::<Vec<_>>()
     });
-    if crd.absent() {
+    if definition.absent() {
         return volumes;
     }
     match (view.list_live(&SHARED_VOLUME, "", LIST_AGE), volumes) {
@@ -73,9 +61,4 @@ fn needed_by(view: &View<'_>, crd: &Seen<Option<Object>>) -> Seen<Vec<String>> {
         }
         (Seen::Unknown(why), _) | (_, Seen::Unknown(why)) => Seen::Unknown(why),
     }
-}
-
-/// A number in an object; 0 when it is absent.
-pub(super) fn number(object: &Object, pointer: &str) -> i64 {
-    object.at(pointer).and_then(Value::as_i64).unwrap_or_default()
 }

@@ -3,9 +3,12 @@
 use crate::names::driver;
 use serde_json::json;
 
-use super::{DriverConfig, Static, common_labels};
+use super::{DriverConfig, Manifest, common_labels};
+use crate::kinds::{
+    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT,
+};
 
-pub(super) fn namespace(config: &DriverConfig) -> Static {
+pub(super) fn namespace(config: &DriverConfig) -> Manifest {
     let mut labels = common_labels();
     let mut tolerate = vec![
         "/spec/finalizers",
@@ -36,12 +39,14 @@ pub(super) fn namespace(config: &DriverConfig) -> Static {
         // Else a default node selector of the cluster keeps the node plugin from nodes that have pods with volumes.
         object["metadata"]["annotations"] = json!({"openshift.io/node-selector": ""});
     }
-    Static { object, tolerate }
+    let pod_security = config.pod_security_labels.then_some("privileged");
+    Manifest { pod_security, ..Manifest::new(&NAMESPACE, &object, tolerate) }
 }
 
-pub(super) fn service_account(config: &DriverConfig) -> Static {
-    Static {
-        object: json!({
+pub(super) fn service_account(config: &DriverConfig) -> Manifest {
+    Manifest::new(
+        &SERVICE_ACCOUNT,
+        &json!({
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {
@@ -50,7 +55,7 @@ pub(super) fn service_account(config: &DriverConfig) -> Static {
                 "labels": common_labels(),
             },
         }),
-        tolerate: vec![
+        vec![
             // Written by the cluster's own controllers.
             "/secrets",
             "/imagePullSecrets",
@@ -58,25 +63,27 @@ pub(super) fn service_account(config: &DriverConfig) -> Static {
             // Written by administrators who give the node plugin an AWS role.
             "/metadata/annotations/eks.amazonaws.com~1*",
         ],
-    }
+    )
 }
 
 /// Reading its node tells the driver its zone; patching takes the start-up taint off.
-pub(super) fn cluster_role() -> Static {
-    Static {
-        object: json!({
+pub(super) fn cluster_role() -> Manifest {
+    Manifest::new(
+        &CLUSTER_ROLE,
+        &json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": {"name": driver::CLUSTER_ROLE, "labels": common_labels()},
             "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}],
         }),
-        tolerate: vec![],
-    }
+        vec![],
+    )
 }
 
-pub(super) fn cluster_role_binding(config: &DriverConfig) -> Static {
-    Static {
-        object: json!({
+pub(super) fn cluster_role_binding(config: &DriverConfig) -> Manifest {
+    Manifest::new(
+        &CLUSTER_ROLE_BINDING,
+        &json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
             "metadata": {"name": driver::CLUSTER_ROLE_BINDING, "labels": common_labels()},
@@ -91,16 +98,17 @@ pub(super) fn cluster_role_binding(config: &DriverConfig) -> Static {
                 "namespace": config.namespace,
             }],
         }),
-        tolerate: vec![],
-    }
+        vec![],
+    )
 }
 
 /// For the node plugin's account alone, and only what its pods use: a privileged container, paths and network of
 /// the host.
-pub(super) fn security_context_constraints(config: &DriverConfig) -> Static {
+pub(super) fn security_context_constraints(config: &DriverConfig) -> Manifest {
     let any = json!({"type": "RunAsAny"});
-    Static {
-        object: json!({
+    Manifest::new(
+        &SECURITY_CONTEXT_CONSTRAINTS,
+        &json!({
             "apiVersion": "security.openshift.io/v1",
             "kind": "SecurityContextConstraints",
             "metadata": {
@@ -128,6 +136,6 @@ pub(super) fn security_context_constraints(config: &DriverConfig) -> Static {
             "volumes": ["configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"],
             "users": [format!("system:serviceaccount:{}:{}", config.namespace, driver::SERVICE_ACCOUNT)],
         }),
-        tolerate: vec![],
-    }
+        vec![],
+    )
 }

@@ -3,16 +3,18 @@
 use crate::names::driver;
 use serde_json::{Value, json};
 
-use super::{DriverConfig, Static, WORKER_LABEL, common_labels};
+use super::{DriverConfig, Manifest, WORKER_LABEL, common_labels};
+use crate::kinds::DAEMON_SET;
 
 /// The kubelet asks here whether the driver works; the pod uses the host's network, so the port is the host's.
 const HEALTH_PORT: u16 = 9809;
 
-pub(super) fn daemon_set(config: &DriverConfig) -> Static {
+pub(super) fn daemon_set(config: &DriverConfig) -> Manifest {
     let mut pod_labels = common_labels();
     pod_labels["app"] = json!(driver::DAEMON_SET);
-    Static {
-        object: json!({
+    Manifest::new(
+        &DAEMON_SET,
+        &json!({
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
             "metadata": {
@@ -27,12 +29,12 @@ pub(super) fn daemon_set(config: &DriverConfig) -> Static {
                 "template": {"metadata": {"labels": pod_labels}, "spec": pod(config)},
             },
         }),
-        tolerate: vec![
+        vec![
             "/metadata/annotations/deprecated.daemonset.template.generation",
             // Left by `kubectl rollout restart`: undoing it would restart everything once more.
             "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt",
         ],
-    }
+    )
 }
 
 fn pod(config: &DriverConfig) -> Value {

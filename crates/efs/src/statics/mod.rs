@@ -14,23 +14,39 @@ mod tests;
 pub use config::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
 
 use crate::names::labels;
+use aquifer_engine::{Intent, Kind, ObjectRef};
 use serde_json::{Value, json};
 
 /// The label that marks worker nodes where a distribution sets one.
 pub const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
 
+/// The label by which a namespace says which pods it lets in.
+pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+
 /// One object of the driver.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Static {
-    /// The whole object: apiVersion, kind, metadata and content, without nulls.
-    pub object: Value,
+pub struct Manifest {
+    /// Which object.
+    pub target: ObjectRef,
+    /// The whole object.
+    pub intent: Intent,
     /// JSON pointers of what others write by right; a `*` at the end stands for anything. Whatever else they add
     /// is removed.
     pub tolerate: Vec<&'static str>,
+    /// For a namespace, which pods it must let in.
+    pub pod_security: Option<&'static str>,
+}
+
+impl Manifest {
+    fn new(kind: &Kind, object: &Value, tolerate: Vec<&'static str>) -> Self {
+        let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let target = kind.at(metadata("namespace"), metadata("name"));
+        Self { target, intent: Intent::of(object), tolerate, pod_security: None }
+    }
 }
 
 /// All objects of the driver, in the order in which they are made.
-pub fn objects(config: &DriverConfig) -> Vec<Static> {
+pub fn manifests(config: &DriverConfig) -> Vec<Manifest> {
     let mut all = vec![
         access::namespace(config),
         access::service_account(config),

@@ -3,25 +3,28 @@
 use crate::names::driver;
 use serde_json::json;
 
-use super::{Static, common_labels};
+use super::{Manifest, common_labels};
+use crate::kinds::{CSI_DRIVER, STORAGE_CLASS};
 
 /// EFS has nothing to attach: a mount is all there is.
-pub(super) fn csi_driver() -> Static {
-    Static {
-        object: json!({
+pub(super) fn csi_driver() -> Manifest {
+    Manifest::new(
+        &CSI_DRIVER,
+        &json!({
             "apiVersion": "storage.k8s.io/v1",
             "kind": "CSIDriver",
             "metadata": {"name": driver::DRIVER_NAME, "labels": common_labels()},
             "spec": {"attachRequired": false, "podInfoOnMount": false, "volumeLifecycleModes": ["Persistent"]},
         }),
-        tolerate: vec![],
-    }
+        vec![],
+    )
 }
 
 /// Without parameters: it marks volumes that were made by hand or by us, and provisions nothing.
-pub(super) fn storage_class() -> Static {
-    Static {
-        object: json!({
+pub(super) fn storage_class() -> Manifest {
+    Manifest::new(
+        &STORAGE_CLASS,
+        &json!({
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
             "metadata": {"name": driver::STORAGE_CLASS, "labels": common_labels()},
@@ -29,6 +32,6 @@ pub(super) fn storage_class() -> Static {
             "reclaimPolicy": "Delete",
             "volumeBindingMode": "Immediate",
         }),
-        tolerate: vec![],
-    }
+        vec![],
+    )
 }

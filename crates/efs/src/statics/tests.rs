@@ -18,12 +18,16 @@ fn openshift() -> DriverConfig {
     DriverConfig { worker_label_exists: true, scc_api: true, ..DriverConfig::default() }
 }
 
+fn objects(config: &DriverConfig) -> Vec<Value> {
+    manifests(config).iter().map(|manifest| manifest.intent.as_value().clone()).collect()
+}
+
 fn find(config: &DriverConfig, kind: &str) -> Value {
-    objects(config).into_iter().map(|s| s.object).find(|o| o["kind"] == kind).unwrap()
+    objects(config).into_iter().find(|o| o["kind"] == kind).unwrap()
 }
 
 fn kinds(config: &DriverConfig) -> Vec<String> {
-    objects(config).iter().map(|s| s.object["kind"].as_str().unwrap().to_owned()).collect()
+    objects(config).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Through the typed form and back: a misspelt or misplaced field would be lost on the way.
@@ -35,7 +39,7 @@ fn assert_round_trip<T: DeserializeOwned + Serialize>(object: &Value) {
 #[test]
 fn every_field_is_known_to_the_api() {
     for config in [DriverConfig::default(), openshift()] {
-        for Static { object, .. } in objects(&config) {
+        for object in objects(&config) {
             match object["kind"].as_str().unwrap() {
                 "Namespace" => assert_round_trip::<Namespace>(&object),
                 "ServiceAccount" => assert_round_trip::<ServiceAccount>(&object),
@@ -71,7 +75,7 @@ fn objects_come_in_the_order_of_their_making_and_constraints_only_on_openshift()
 
 #[test]
 fn every_object_is_labelled_as_ours() {
-    for Static { object, .. } in objects(&openshift()) {
+    for object in objects(&openshift()) {
         let labels = &object["metadata"]["labels"];
         assert_eq!(labels[labels::OWNED], "true", "{object}");
         assert_eq!(labels[labels::MANAGED_BY], labels::MANAGER, "{object}");
@@ -81,8 +85,7 @@ fn every_object_is_labelled_as_ours() {
 #[test]
 fn another_namespace_reaches_every_place_that_names_it() {
     let config = DriverConfig { namespace: "elsewhere".into(), ..openshift() };
-    let all =
-        serde_json::to_string(&objects(&config).into_iter().map(|s| s.object).collect::<Vec<_>>()).unwrap();
+    let all = serde_json::to_string(&objects(&config)).unwrap();
     assert!(!all.contains(driver::DEFAULT_NAMESPACE));
     assert_eq!(find(&config, "Namespace")["metadata"]["name"], "elsewhere");
     assert_eq!(find(&config, "ClusterRoleBinding")["subjects"][0]["namespace"], "elsewhere");
@@ -97,8 +100,8 @@ fn pod_security_labels_are_there_when_wanted_and_others_may_set_them_when_not() 
     let enforce = "pod-security.kubernetes.io/enforce";
     assert_eq!(find(&DriverConfig::default(), "Namespace")["metadata"]["labels"][enforce], "privileged");
     let without = DriverConfig { pod_security_labels: false, ..DriverConfig::default() };
-    let namespace = objects(&without).remove(0);
-    assert!(namespace.object["metadata"]["labels"].get(enforce).is_none());
+    let namespace = manifests(&without).remove(0);
+    assert!(namespace.intent.as_value()["metadata"]["labels"].get(enforce).is_none());
     assert!(namespace.tolerate.contains(&"/metadata/labels/pod-security.kubernetes.io~1*"));
 }
 

@@ -1,26 +1,42 @@
 //! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
 //!
-//! [`observe`](world) says what is looked at, [`decide`](decide) what follows from it; `pair` knows how volume and claim look
-//! and to whom they belong.
+//! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `facts` reads
+//! objects, `volume` and `claim` are what we make, `ownership` tells whose an object is.
 
+mod absence;
+mod claim;
+mod conditions;
+mod data;
 mod decide;
-mod pair;
-mod say;
+mod facts;
+mod names;
+mod owner;
+mod ownership;
 #[cfg(test)]
 mod tests;
+mod volume;
 mod world;
 
+use crate::fields::FIELDS;
 use crate::names::{driver, labels};
-use aquifer_engine::{
-    ChildKind, Controller, Fault, Key, Kind, Object, Plan, Shape, State, Status, Subject, View, Wakes, Watch,
-};
+use aquifer_api::efs::{SharedVolumeSpec, SharedVolumeStatus};
+use aquifer_engine::{Controller, Key, Kind, Object, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_VOLUME, VOLUME};
-pub use pair::{claim_name, volume_name};
+pub use data::Data;
+pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};
+pub use names::{claim_name, volume_name};
 pub use world::World;
+
+/// What the names of aws-efs-operator's labels begin with.
+const UPSTREAM_MARKS: &str = "openshift.io/aws-efs-operator-";
+/// Seconds after which something that was deleted is slow to go: then the pods that hold it are asked for.
+const LINGERING: i64 = 3;
+
+type Subject = aquifer_engine::Subject<SharedVolumeSpec, SharedVolumeStatus>;
 
 /// Field manager and name in logs and metrics.
 pub const NAME: &str = "aquifer-efs-volumes";
@@ -31,6 +47,8 @@ pub struct Volumes;
 
 #[async_trait]
 impl Controller for Volumes {
+    type Spec = SharedVolumeSpec;
+    type Status = SharedVolumeStatus;
     type World = World;
 
     fn name(&self) -> &'static str {
@@ -44,17 +62,16 @@ impl Controller for Volumes {
     fn watches(&self) -> Vec<Watch> {
         let owned = format!("{}=true", labels::OWNED);
         vec![
-            Watch::subjects(SHARED_VOLUME).grouped(|shared| Some(same_data(shared))),
-            Watch::new(VOLUME, wake_owner).labelled(&owned),
-            Watch::new(CLAIM, wake_owner).labelled(&owned),
-            Watch::new(NAMESPACE, |_| Wakes::Nobody).slim(only_liveness),
-            Watch::new(COMPONENT, |_| Wakes::Everybody).named(driver::COMPONENT).slim(only_readiness),
+            Watch::subjects(SHARED_VOLUME).grouped(data_group_of),
+            Watch::new(VOLUME, wake_owner).labelled(&owned).marked(UPSTREAM_MARKS).keep(&["/spec"]),
+            Watch::new(CLAIM, wake_owner)
+                .labelled(&owned)
+                .marked(UPSTREAM_MARKS)
+                .marked(facts::BIND_COMPLETED)
+                .keep(&["/spec", "/status/phase"]),
+            Watch::new(NAMESPACE, |_| Wakes::Nobody).facts(|_| Value::Null),
+            Watch::new(COMPONENT, |_| Wakes::Everybody).named(driver::COMPONENT).facts(readiness),
         ]
-    }
-
-    fn children(&self) -> Vec<ChildKind> {
-        // Both stand for somebody's data: they are deleted only where `decide` says so.
-        vec![ChildKind { kind: VOLUME, prune: false }, ChildKind { kind: CLAIM, prune: false }]
     }
 
     fn finalizers(&self) -> &'static [&'static str] {
@@ -62,10 +79,7 @@ impl Controller for Volumes {
     }
 
     fn shape(&self) -> Shape {
-        Shape {
-            fields: &["phase", "message", "claimRef", "claimUID", "volumeRef"],
-            conditions: &["Ready", "DriverReady", "Duplicate", "Progressing"],
-        }
+        Shape::of(FIELDS, &SHARED_VOLUME.kind, NAME)
     }
 
     fn observe(&self, subject: &Subject, view: &View<'_>) -> World {
@@ -76,15 +90,8 @@ impl Controller for Volumes {
         decide::decide(subject, world, now)
     }
 
-    fn explain(&self, status: &mut Status, fault: &Fault) {
-        status.failed(fault);
-        if status
-            .get("Ready")
-            .is_some_and(|ready| ready.state == State::False && ready.message == fault.message)
-        {
-            status.fields.insert("phase".into(), "Failed".into());
-            status.fields.insert("message".into(), fault.message.clone().into());
-        }
+    fn summarize(&self, report: &Report, deleting: bool, status: &mut SharedVolumeStatus) {
+        conditions::summarize(report, deleting, status);
     }
 }
 
@@ -98,26 +105,20 @@ fn wake_owner(child: &Object) -> Wakes {
     ours.or_else(upstream).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key]))
 }
 
-/// SharedVolumes of one namespace that mean the same data.
-fn same_data(shared: &Object) -> String {
-    let access_point = shared.text("/spec/accessPointID");
-    format!("{}/{}::{access_point}", shared.namespace(), shared.text("/spec/fileSystemID"))
+/// The group of the SharedVolumes of one namespace that mean the same data.
+fn data_group(namespace: &str, file_system: &str, access_point: &str) -> String {
+    format!("{namespace}/{file_system}::{access_point}")
 }
 
-fn only_liveness(namespace: &mut Value) {
-    let mut metadata = json!({"name": namespace["metadata"]["name"], "uid": namespace["metadata"]["uid"]});
-    if let Some(time) = namespace["metadata"].get("deletionTimestamp") {
-        metadata["deletionTimestamp"] = time.clone();
-    }
-    *namespace = json!({"metadata": metadata});
+fn data_group_of(shared: &Object) -> Option<String> {
+    let (file_system, access_point) = (shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"));
+    (!file_system.is_empty()).then(|| data_group(shared.namespace(), file_system, access_point))
 }
 
 /// Every SharedVolume looks at the driver's readiness: nothing else about it may wake them all.
-fn only_readiness(component: &mut Value) {
-    let ready = Object(component.clone()).condition("Ready").map(|ready| {
+fn readiness(component: &Object) -> Value {
+    let ready = component.condition("Ready").map(|ready| {
         json!({"type": "Ready", "status": ready["status"], "reason": ready["reason"], "message": ready["message"]})
     });
-    let metadata = json!({"name": component["metadata"]["name"], "uid": component["metadata"]["uid"]});
-    *component =
-        json!({"metadata": metadata, "status": {"conditions": ready.into_iter().collect::<Vec<_>>()}});
+    json!({"status": {"conditions": ready.into_iter().collect::<Vec<_>>()}})
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::names::{driver, labels};
-use aquifer_engine::intent::{OWNER, OWNER_UID};
+use aquifer_engine::intent::{INTENT, OWNER, OWNER_UID};
 use aquifer_engine::model::{Model, Sim, walk};
 use aquifer_engine::{Key, Object, ObjectRef};
 use serde_json::{Value, json};
 
 use super::{Volumes, claim_name, volume_name};
-use crate::binder::binder;
-use crate::kinds::{CLAIM, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
+use crate::binder::{PVC_PROTECTION, binder};
+use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
 
 const FS: &str = "fs-0123456789abcdef0";
 const AP: &str = "fsap-0123456789abcdef0";
@@ -319,4 +319,129 @@ fn names_never_collide_and_always_fit() {
     assert!(name(&"n".repeat(63), &long).len() <= 253);
     assert!(claim_name(&Key::namespaced("n", &long)).len() <= 253);
     assert_eq!(claim_name(&key()), "pvc-data");
+}
+
+/// Clusters are full of pairs that carry these hashes: another hash would mean a write to every volume and claim when the
+/// operator is upgraded.
+#[tokio::test]
+async fn the_intents_of_volume_and_claim_have_the_hashes_that_earlier_versions_wrote() {
+    let long = "x".repeat(80);
+    let cases = [
+        ("team", "data", Some(AP), "0a4d7144c3e55b66", "2ebe72e58105944e"),
+        ("team", "data", None, "26054f4f0aa502e1", "2ebe72e58105944e"),
+        ("team-a", "data", Some(AP), "af98c164589ca5c9", "edc314a678127379"),
+        ("team", "my-data", None, "52104759e5e1bf73", "39b1caf8b91dbf4f"),
+        ("team", &long, Some(AP), "c27f463cb9884b8d", "24ee280377c8f734"),
+    ];
+    for (namespace, name, access_point, volume_hash, claim_hash) in cases {
+        let model = Arc::new(Model::default());
+        model.put(&NAMESPACE, json!({"metadata": {"name": namespace}}));
+        let sim = Sim::new(Volumes, model);
+        let mut spec = json!({"fileSystemID": FS});
+        if let Some(access_point) = access_point {
+            spec["accessPointID"] = json!(access_point);
+        }
+        sim.model
+            .put(&SHARED_VOLUME, json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec}));
+        settle(&sim).await;
+        let key = Key::namespaced(namespace, name);
+        let hash = |target: ObjectRef| {
+            let object = sim.model.object(&target).expect("the pair is made");
+            object.annotation(INTENT).unwrap_or_default().to_owned()
+        };
+        let found = (hash(VOLUME.at("", &volume_name(&key))), hash(CLAIM.at(namespace, &claim_name(&key))));
+        assert_eq!(found, (volume_hash.to_owned(), claim_hash.to_owned()), "{key} {access_point:?}");
+    }
+}
+
+/// A pair that keeps the handle it was made with has another intent than one of ours.
+#[tokio::test]
+async fn the_intent_of_an_adopted_volume_has_the_hash_that_earlier_versions_wrote() {
+    let sim = start();
+    let upstream =
+        json!({labels::OWNED: "true", labels::OWNER_NAMESPACE: "team", labels::OWNER_NAME: "data"});
+    sim.model.put(
+        &VOLUME,
+        json!({"metadata": {"name": "pv-team-data", "labels": upstream}, "spec": {
+            "csi": {"driver": driver::DRIVER_NAME, "volumeHandle": FS},
+            "mountOptions": ["tls", format!("accesspoint={AP}")]}}),
+    );
+    sim.model.put(
+        &CLAIM,
+        json!({"metadata": {"namespace": "team", "name": "pvc-data", "labels": upstream},
+            "spec": {"volumeName": "pv-team-data"}}),
+    );
+    put(&sim, AP);
+    settle(&sim).await;
+    assert_eq!(sim.model.object(&volume()).unwrap().annotation(INTENT), Some("26054f4f0aa502e1"));
+}
+
+/// What is in the status of a SharedVolume, to the byte: an upgrade must find nothing to write.
+#[tokio::test]
+async fn the_status_is_written_in_every_situation_as_earlier_versions_wrote_it() {
+    let mut seen = Vec::new();
+    let mut note = |what: &str, sim: &Sim<Volumes>| {
+        let status = sim.model.object(&shared()).and_then(|object| object.at("/status").cloned());
+        seen.push(format!("{what}: {}", status.unwrap_or_default()));
+    };
+    let sim = start();
+    put(&sim, AP);
+    sim.settle().await;
+    note("made and not bound", &sim);
+    settle(&sim).await;
+    note("bound", &sim);
+    sim.model.put(
+        &COMPONENT,
+        json!({"metadata": {"name": driver::COMPONENT}, "status": {"conditions": [
+            {"type": "Ready", "status": "Unknown", "reason": "External", "message": "theirs"}]}}),
+    );
+    sim.model.put(
+        &SHARED_VOLUME,
+        json!({"metadata": {"namespace": "team", "name": "twin"}, "spec": {"fileSystemID": FS, "accessPointID": AP}}),
+    );
+    settle(&sim).await;
+    note("bound, with a twin and a driver of others", &sim);
+    sim.model.put(
+        &POD,
+        json!({"metadata": {"namespace": "team", "name": "writer"}, "spec": {"nodeName": "worker",
+            "volumes": [{"persistentVolumeClaim": {"claimName": "pvc-data"}}]}}),
+    );
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    note("to be replaced and in use", &sim);
+    sim.model.delete(&shared());
+    settle(&sim).await;
+    note("deleted and in use", &sim);
+
+    let sim = ready().await;
+    sim.model.edit(&claim(), |doc| doc["metadata"]["finalizers"] = json!([PVC_PROTECTION, "example.com/x"]));
+    sim.model.delete(&shared());
+    settle(&sim).await;
+    note("deleted and held by a finalizer", &sim);
+
+    let sim = start();
+    sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    put(&sim, AP);
+    settle(&sim).await;
+    note("in the way", &sim);
+
+    let sim = ready().await;
+    sim.model.edit(&NAMESPACE.at("", "team"), |doc| doc["metadata"]["finalizers"] = json!(["kubernetes"]));
+    sim.model.delete(&NAMESPACE.at("", "team"));
+    sim.model.delete(&claim());
+    settle(&sim).await;
+    note("in a namespace that ends", &sim);
+
+    let sim = start();
+    sim.model.serve(&VOLUME, false);
+    put(&sim, AP);
+    settle(&sim).await;
+    note("volumes are not served", &sim);
+
+    let sim = start();
+    sim.model.refuse(&volume(), aquifer_engine::cluster::ApiError::Forbidden("no".into()));
+    put(&sim, AP);
+    sim.settle().await;
+    note("refused", &sim);
+    insta::assert_snapshot!(seen.join("\n"));
 }

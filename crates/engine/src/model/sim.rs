@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::api::Model;
 use super::fuse::Mode;
 use crate::controller::Controller;
+use crate::erased::Erased;
 use crate::fault::Fault;
 use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object};
@@ -124,7 +125,7 @@ impl<C: Controller> Sim<C> {
         outcome
     }
 
-    async fn with_pass(&self, key: &Key, status_due: bool, work: impl AsyncFnOnce(Pass<'_, C>)) {
+    async fn with_pass(&self, key: &Key, status_due: bool, work: impl AsyncFnOnce(Pass<'_>)) {
         let outside = Outside::default();
         let stores = self.stores();
         let leadership = Leadership::always();
@@ -165,7 +166,7 @@ impl<C: Controller> Sim<C> {
     fn read_stores(&self) -> Stores {
         let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stores = Stores::new();
-        for watch in self.controller.watches() {
+        for watch in Erased::watches(&self.controller) {
             let kind = watch.kind.clone();
             let store = Store::new(watch.clone());
             if self.model.serves(&kind) {
@@ -199,7 +200,7 @@ impl<C: Controller> Around for Surroundings<'_, C> {
 
     async fn ask(&self, question: Question, _: &Key) -> bool {
         let answer: Result<Value, String> =
-            self.sim.controller.look(&question).await.map_err(|fault| fault.message);
+            Erased::look(&self.sim.controller, &question).await.map_err(|fault| fault.message);
         self.outside.put(&question, answer, self.sim.now());
         true
     }

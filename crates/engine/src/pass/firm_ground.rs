@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::controller::ChildKind;
+use crate::controller::{Controller, SubjectOf};
 use crate::model::{Model, Sim};
 use crate::object::Kind;
 use crate::seen::Seen;
@@ -21,6 +21,8 @@ struct Pairs;
 
 #[async_trait]
 impl Controller for Pairs {
+    type Spec = Value;
+    type Status = Value;
     type World = (Seen<Option<Object>>, Seen<Option<Object>>);
 
     fn name(&self) -> &'static str {
@@ -32,19 +34,16 @@ impl Controller for Pairs {
     fn watches(&self) -> Vec<Watch> {
         vec![Watch::subjects(SUBJECT), Watch::children(LEFT), Watch::children(RIGHT)]
     }
-    fn children(&self) -> Vec<ChildKind> {
-        Vec::new()
-    }
     fn shape(&self) -> Shape {
-        Shape { fields: &[], conditions: &[] }
+        Shape { fields: Vec::new(), conditions: Vec::new() }
     }
-    fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
-        (view.get(&LEFT.key(&subject.key)), view.get(&RIGHT.key(&subject.key)))
+    fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
+        (view.cached(&LEFT.key(&subject.key)), view.cached(&RIGHT.key(&subject.key)))
     }
-    fn decide(&self, subject: &Subject, (left, right): &Self::World, _: Timestamp) -> Plan {
+    fn decide(&self, subject: &SubjectOf<Self>, (left, right): &Self::World, _: Timestamp) -> Plan {
         match (left.present(), right.present()) {
             (Some(left), Some(right)) if left.text("/says") != right.text("/says") => {
-                Plan::none().stage(vec![Step::delete(LEFT.key(&subject.key), left)])
+                Plan::none().stage(vec![Step::delete(LEFT.key(&subject.key), left.identity())])
             }
             _ => Plan::none(),
         }

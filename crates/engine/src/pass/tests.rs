@@ -6,21 +6,43 @@ use serde_json::json;
 
 use super::*;
 use crate::cluster::ApiError;
-use crate::controller::ChildKind;
+use crate::controller::{Controller, SubjectOf};
+use crate::intent::Intent;
 use crate::model::Model;
 use crate::object::Kind;
 use crate::plan::{Effect, Expect, Record};
-use crate::status::{Shape, State};
+use crate::status::{Report, Shape, State};
 use crate::store::{Store, Watch};
+use crate::subject::Present;
 
 const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
 const CHILD: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct R;
+
+impl aquifer_base::Reason for R {
+    const ALL: &'static [Self] = &[Self];
+    fn as_str(self) -> &'static str {
+        "R"
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Spec {
+    #[serde(default)]
+    size: u64,
+}
+
+type Known = Present<Spec, Value>;
 
 /// A controller made of one function.
 struct Odd<F>(F);
 
 #[async_trait]
-impl<F: Fn(&Object) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
+impl<F: Fn(&Known) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
+    type Spec = Spec;
+    type Status = Value;
     type World = ();
 
     fn name(&self) -> &'static str {
@@ -32,14 +54,14 @@ impl<F: Fn(&Object) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
     fn watches(&self) -> Vec<Watch> {
         vec![Watch::subjects(SUBJECT), Watch::children(CHILD)]
     }
-    fn children(&self) -> Vec<ChildKind> {
-        vec![ChildKind { kind: CHILD, prune: true }]
+    fn pruned(&self) -> Vec<Kind> {
+        vec![CHILD]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: &["phase", "intent"], conditions: &["Ready", "Progressing"] }
+        Shape { fields: vec!["phase", "intent"], conditions: vec!["Ready", "Progressing"] }
     }
-    fn observe(&self, _: &Subject, _: &View<'_>) {}
-    fn decide(&self, subject: &Subject, (): &(), _: Timestamp) -> Plan {
+    fn observe(&self, _: &SubjectOf<Self>, _: &View<'_>) {}
+    fn decide(&self, subject: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {
         subject.object.as_ref().map(&self.0).unwrap_or_default()
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
@@ -59,8 +81,8 @@ impl Around for Still {
     }
 }
 
-fn ready(message: &str) -> Status {
-    Status::default().field("phase", "P").condition(Condition::new("Ready", State::True, "R", message))
+fn ready(message: &str) -> Report {
+    Report::new(&json!({"phase": "P"})).condition(Condition::new("Ready", State::True, R, message))
 }
 
 fn child() -> ObjectRef {
@@ -69,7 +91,7 @@ fn child() -> ObjectRef {
 
 fn apply() -> Step {
     let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "b"}});
-    Step::apply(child(), intent, Expect::Absent)
+    Step::apply(child(), Intent::of(&intent), Expect::Absent)
 }
 
 fn model() -> Arc<Model> {
@@ -81,13 +103,13 @@ fn model() -> Arc<Model> {
 /// One pass after so many failures; with a status that is due or not.
 async fn pass(
     model: &Model,
-    decide: impl Fn(&Object) -> Plan + Send + Sync + 'static,
+    decide: impl Fn(&Known) -> Plan + Send + Sync + 'static,
     failures: u32,
     status_due: bool,
 ) -> Outcome {
     let controller = Odd(decide);
     let mut stores = Stores::new();
-    for watch in controller.watches() {
+    for watch in Erased::watches(&controller) {
         let (kind, store) = (watch.kind.clone(), Store::new(watch));
         store.relist_begins();
         for object in model.objects(&kind) {
@@ -129,7 +151,7 @@ fn condition(model: &Model, kind: &str) -> (String, String, String) {
 async fn a_transient_failure_is_not_reported_before_the_third_time() {
     let model = model();
     model.refuse(&child(), ApiError::Unavailable("overloaded".into()));
-    let decide = |_: &Object| Plan::none().stage(vec![apply()]).status(ready("all is well"));
+    let decide = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("all is well"));
     for failures in 0..2 {
         let outcome = pass(&model, decide, failures, true).await;
         assert_eq!(outcome.faults.len(), 1);
@@ -148,7 +170,7 @@ async fn a_transient_failure_is_not_reported_before_the_third_time() {
 async fn a_refusal_for_want_of_rights_shows_in_the_status_at_once() {
     let model = model();
     model.refuse(&child(), ApiError::Forbidden("configmaps is forbidden".into()));
-    let decide = |_: &Object| Plan::none().stage(vec![apply()]).status(ready("all is well"));
+    let decide = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("all is well"));
     let outcome = pass(&model, decide, 0, true).await;
     assert_eq!(outcome.faults[0].class, Class::Denied);
     let (state, reason, message) = condition(&model, "Ready");
@@ -184,14 +206,9 @@ async fn progress_waits_for_a_newer_pass_and_results_do_not() {
 #[tokio::test]
 async fn a_status_does_not_take_back_what_its_own_plan_has_recorded() {
     let model = model();
-    let decide = |subject: &Object| {
-        let record = Record {
-            target: SUBJECT.at("ns", "x"),
-            uid: subject.uid().into(),
-            resource_version: subject.resource_version().into(),
-            fields: json!({"intent": "token"}).as_object().cloned().unwrap_or_default(),
-        };
-        let effect = Effect { operation: "order".into(), key: "k".into(), arguments: json!({}) };
+    let decide = |subject: &Known| {
+        let record = Record::new(SUBJECT.at("ns", "x"), subject.identity()).set("intent", &"token");
+        let effect = Effect::new("order", "k".into(), &json!({}));
         // The status says nothing of the intent, as a careless family might.
         Plan::none()
             .stage(vec![Step::Record(record)])
@@ -209,14 +226,64 @@ async fn a_status_does_not_take_back_what_its_own_plan_has_recorded() {
 async fn all_steps_of_a_stage_are_tried_and_the_next_stage_needs_them_all() {
     let model = model();
     model.refuse(&child(), ApiError::Invalid("no".into()));
-    let decide = |_: &Object| {
+    let decide = |_: &Known| {
         let other = |name: &str| {
             let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": name}});
-            Step::apply(CHILD.at("ns", name), intent, Expect::Absent)
+            Step::apply(CHILD.at("ns", name), Intent::of(&intent), Expect::Absent)
         };
         Plan::none().stage(vec![apply(), other("beside")]).stage(vec![other("after")]).status(ready("done"))
     };
     pass(&model, decide, 0, true).await;
     let names: Vec<String> = model.objects(&CHILD).iter().map(|o| o.name().to_owned()).collect();
     assert_eq!(names, ["beside"]);
+}
+
+/// A child that carries our marks, as one that was made before.
+fn old_child(model: &Model) {
+    let owner = model.object(&SUBJECT.at("ns", "x")).unwrap();
+    let marks = json!({"labels": {OWNER_UID: owner.uid()}, "annotations": {crate::intent::OWNER: "ns/x"}});
+    let mut child = json!({"metadata": {"namespace": "ns", "name": "old"}});
+    crate::merge::merge(&mut child["metadata"], &marks);
+    model.put(&CHILD, child);
+}
+
+#[tokio::test]
+async fn a_spec_that_cannot_be_read_is_reported_with_its_path_and_nothing_is_done_for_it() {
+    let model = model();
+    pass(&model, |_| Plan::none().status(ready("all is well")), 0, true).await;
+    old_child(&model);
+    model.edit(&SUBJECT.at("ns", "x"), |doc| doc["spec"] = json!({"size": "large"}));
+    let outcome = pass(&model, |_| Plan::none().stage(vec![apply()]).status(ready("made")), 0, true).await;
+    let (state, reason, message) = condition(&model, "Ready");
+    assert_eq!((state.as_str(), reason.as_str()), ("False", "Invalid"));
+    assert!(message.starts_with("cannot read spec.size: "), "{message}");
+    assert_eq!(outcome.warnings.len(), 1, "and is worth an event");
+    let names: Vec<String> = model.objects(&CHILD).iter().map(|o| o.name().to_owned()).collect();
+    assert_eq!(names, ["old"], "nothing is made and nothing is pruned");
+    assert_eq!(model.object(&SUBJECT.at("ns", "x")).unwrap().text("/status/phase"), "P");
+    let writes = model.log().len();
+    pass(&model, |_| Plan::none().status(ready("made")), 0, true).await;
+    assert_eq!(model.log().len(), writes, "it is said once");
+    // What is readable again is decided again.
+    model.edit(&SUBJECT.at("ns", "x"), |doc| doc["spec"] = json!({"size": 1}));
+    pass(&model, |known| Plan::none().status(ready(&known.spec.as_ref().unwrap().size.to_string())), 0, true)
+        .await;
+    assert_eq!(condition(&model, "Ready").2, "1");
+    assert_eq!(model.objects(&CHILD).len(), 0, "and pruned");
+}
+
+#[tokio::test]
+async fn deletion_is_decided_although_the_spec_cannot_be_read() {
+    let model = model();
+    model.edit(&SUBJECT.at("ns", "x"), |doc| {
+        doc["spec"] = json!({"size": "large"});
+        doc["metadata"]["finalizers"] = json!(["somebody/else"]);
+    });
+    model.delete(&SUBJECT.at("ns", "x"));
+    let decide = |known: &Known| {
+        assert!(known.spec.is_err() && known.deleting.is_some());
+        Plan::none().status(ready("going"))
+    };
+    pass(&model, decide, 0, true).await;
+    assert_eq!(condition(&model, "Ready").2, "going");
 }

@@ -1,6 +1,7 @@
 //! The words of the made-up family. A `Spring` has water to give; a `Well` wants some of it, gets an allotment, orders a
 //! pump from the pump house (which is outside Kubernetes), and keeps a key, a basin, a meter and taps.
 
+use aquifer_base::{Field, Reason, Writer};
 use aquifer_engine::{Kind, Object, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ pub struct Order {
 }
 
 /// The status of a well. `allotted` is written by the spring's controller, the rest by the well's.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WellStatus {
     pub allotted: Option<u64>,
@@ -71,8 +72,94 @@ pub struct WellStatus {
     pub pump: Option<String>,
 }
 
-pub fn well_spec(well: &Object) -> WellSpec {
-    serde_json::from_value(well.at("/spec").cloned().unwrap_or_default()).expect("a valid spec")
+/// What a user says of a spring.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpringSpec {
+    pub capacity: u64,
+}
+
+/// The status of a spring.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SpringStatus {
+    pub claimants: Option<usize>,
+    pub allotted: Option<u64>,
+}
+
+pub const WELLS: &str = "proving-wells";
+pub const SPRINGS: &str = "proving-springs";
+
+/// Who writes which field.
+pub const FIELDS: &[Field] = &[
+    Field::of("Well", "spec", Writer::User),
+    Field::of("Well", "status.allotted", Writer::Controller(SPRINGS)),
+    Field::of("Well", "status.using", Writer::Controller(WELLS)),
+    Field::of("Well", "status.order", Writer::Controller(WELLS)),
+    Field::of("Well", "status.pump", Writer::Controller(WELLS)),
+    Field::of("Well", "status.conditions[Ready]", Writer::Controller(WELLS)),
+    Field::of("Well", "status.conditions[Metered]", Writer::Controller(WELLS)),
+    Field::of("Well", "status.conditions[Progressing]", Writer::Controller(WELLS)),
+    Field::of("Spring", "spec", Writer::User),
+    Field::of("Spring", "status.claimants", Writer::Controller(SPRINGS)),
+    Field::of("Spring", "status.allotted", Writer::Controller(SPRINGS)),
+    Field::of("Spring", "status.conditions[Ready]", Writer::Controller(SPRINGS)),
+    Field::of("Spring", "status.conditions[Progressing]", Writer::Controller(SPRINGS)),
+];
+
+/// The reasons of the family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WellReason {
+    Flowing,
+    NameTaken,
+    Deleting,
+    Unallotted,
+    PumpHouse,
+    Resizing,
+    Dry,
+    Key,
+    Ordering,
+    Taps,
+    Fitted,
+    NotInstalled,
+    Divided,
+    Up,
+}
+
+impl Reason for WellReason {
+    const ALL: &'static [Self] = &[
+        Self::Flowing,
+        Self::NameTaken,
+        Self::Deleting,
+        Self::Unallotted,
+        Self::PumpHouse,
+        Self::Resizing,
+        Self::Dry,
+        Self::Key,
+        Self::Ordering,
+        Self::Taps,
+        Self::Fitted,
+        Self::NotInstalled,
+        Self::Divided,
+        Self::Up,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Flowing => "Flowing",
+            Self::NameTaken => "NameTaken",
+            Self::Deleting => "Deleting",
+            Self::Unallotted => "Unallotted",
+            Self::PumpHouse => "PumpHouse",
+            Self::Resizing => "Resizing",
+            Self::Dry => "Dry",
+            Self::Key => "Key",
+            Self::Ordering => "Ordering",
+            Self::Taps => "Taps",
+            Self::Fitted => "Fitted",
+            Self::NotInstalled => "NotInstalled",
+            Self::Divided => "Divided",
+            Self::Up => "Up",
+        }
+    }
 }
 
 pub fn well_status(well: &Object) -> WellStatus {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aquifer_base::Sealed;
+use aquifer_base::{Sealed, Uid};
 use aquifer_engine::cluster::Cluster;
 use aquifer_engine::model::Model;
 use aquifer_engine::runtime::Runtime;
@@ -12,7 +12,6 @@ use aquifer_engine::serve::{Answer, Server, Service};
 use aquifer_engine::store::{Store, Stores};
 use aquifer_engine::{Class, Fault, Key, Mint, Record, Step, View, Watch};
 use jiff::Timestamp;
-use serde_json::{Map, json};
 
 use crate::family::{Kinds, SECRET, WellSpec, well};
 use crate::site::Site;
@@ -25,7 +24,7 @@ struct Guests {
 
 struct Visit {
     well: Key,
-    uid: String,
+    uid: Uid,
     guest: String,
 }
 
@@ -46,13 +45,13 @@ impl Service for Guests {
     fn name(&self) -> &'static str {
         "proving-guests"
     }
-    fn owner(&self, visit: &Visit) -> (Key, Option<String>) {
+    fn owner(&self, visit: &Visit) -> (Key, Option<Uid>) {
         (visit.well.clone(), Some(visit.uid.clone()))
     }
     fn answer(&self, visit: &Visit, view: &View<'_>, _: Timestamp) -> Answer<Reply> {
-        let well = view.exact(&self.kinds.well.key(&visit.well));
+        let well = view.get(&self.kinds.well.key(&visit.well));
         let secret = SECRET.at(&visit.well.namespace, &format!("{}-guest-{}", visit.well.name, visit.guest));
-        let key = view.exact(&secret);
+        let key = view.get(&secret);
         if well.absent() {
             return Answer { steps: Vec::new(), reply: Reply::NoSuchWell };
         }
@@ -63,18 +62,14 @@ impl Service for Guests {
         if let Some(well) = well.present()
             && well.at(&format!("/status/guests/{}", visit.guest)).is_none()
         {
-            let fields = Map::from_iter([("guests".to_owned(), json!({visit.guest.as_str(): "welcome"}))]);
-            steps.push(Step::Record(Record {
-                target: self.kinds.well.key(&visit.well),
-                uid: well.uid().into(),
-                resource_version: well.resource_version().into(),
-                fields,
-            }));
+            let guests = BTreeMap::from([(visit.guest.as_str(), "welcome")]);
+            let record = Record::new(self.kinds.well.key(&visit.well), well.identity());
+            steps.push(Step::Record(record.set("guests", &guests)));
         }
         if self.greedy
             && let Some(well) = well.present()
         {
-            steps.push(Step::delete(self.kinds.well.key(&visit.well), well));
+            steps.push(Step::delete(self.kinds.well.key(&visit.well), well.identity()));
         }
         let reply =
             key.present().map_or(Reply::NotYet, |secret| Reply::Welcome { secret: secret.uid().to_owned() });
@@ -100,8 +95,11 @@ async fn a_server_answers_from_live_reads_where_its_cache_has_nothing_and_makes_
     let model = Arc::new(Model::default());
     let kinds = Kinds::new();
     let made = model.put(&kinds.well, well(&kinds, "ns", "a", "run", &WellSpec::new(1, &[])));
-    let visit =
-        |well: &str| Visit { well: Key::namespaced("ns", well), uid: made.uid().into(), guest: "ada".into() };
+    let visit = |well: &str| Visit {
+        well: Key::namespaced("ns", well),
+        uid: Uid::new(made.uid()),
+        guest: "ada".into(),
+    };
     let server = server(Arc::clone(&model) as Arc<dyn Cluster>, false);
     assert_eq!(server.handle(&visit("b")).await, Ok(Reply::NoSuchWell));
     let first = server.handle(&visit("a")).await.unwrap();
@@ -117,7 +115,7 @@ async fn a_server_that_wants_to_delete_is_refused_before_it_does_anything() {
     let kinds = Kinds::new();
     let made = model.put(&kinds.well, well(&kinds, "ns", "a", "run", &WellSpec::new(1, &[])));
     let server = server(Arc::clone(&model) as Arc<dyn Cluster>, true);
-    let visit = Visit { well: made.key(), uid: made.uid().into(), guest: "ada".into() };
+    let visit = Visit { well: made.key(), uid: Uid::new(made.uid()), guest: "ada".into() };
     let fault = server.handle(&visit).await.unwrap_err();
     assert_eq!(fault.class, Class::Bug);
     assert_eq!(model.log(), Vec::<String>::new());
@@ -128,7 +126,7 @@ async fn many_guests_at_two_replicas_beside_the_leader_lose_nothing_and_make_not
     let site = Site::new("guests").await;
     site.start().await;
     site.play(0).await;
-    let uid = site.the_well("a").await.unwrap().uid().to_owned();
+    let uid = Uid::new(site.the_well("a").await.unwrap().uid());
     let replicas = [server(Arc::new(site.api.clone()), false), server(Arc::new(site.api.clone()), false)];
     let visits = (0..12).map(|n| {
         let visit = Visit {

@@ -9,14 +9,14 @@ use aquifer_engine::metrics::Metrics;
 use aquifer_engine::plan::Child;
 use aquifer_engine::runner::{Context, run};
 use aquifer_engine::{
-    ChildKind, Condition, Controller, Expect, Kind, Object, ObjectRef, Plan, Seen, Shape, State, Status,
-    Step, Subject, View, Watch,
+    Condition, Controller, Expect, Identity, Intent, Kind, ObjectRef, Plan, Report, Seen, Shape, State, Step,
+    View, Watch,
 };
 use jiff::Timestamp;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::family::{CONFIG_MAP, Kinds, of_run};
+use crate::family::{CONFIG_MAP, Kinds, SpringSpec, SpringStatus, WellReason, of_run};
 use crate::ground::write;
 use crate::site::Site;
 use crate::story::Deed;
@@ -26,12 +26,16 @@ struct Signs {
     run: String,
 }
 
+type Subject = aquifer_engine::Subject<SpringSpec, SpringStatus>;
+
 fn sign(subject: &Subject) -> ObjectRef {
     CONFIG_MAP.at(&subject.key.namespace, &format!("{}-sign", subject.key.name))
 }
 
 impl Controller for Signs {
-    type World = Seen<Option<Object>>;
+    type Spec = SpringSpec;
+    type Status = SpringStatus;
+    type World = Seen<Option<Identity>>;
 
     fn name(&self) -> &'static str {
         "proving-signs"
@@ -41,27 +45,27 @@ impl Controller for Signs {
     }
     fn watches(&self) -> Vec<Watch> {
         let subjects = of_run(Watch::subjects(self.kinds.spring.clone()), &self.run);
-        vec![subjects, Watch::children(CONFIG_MAP).with_managed_fields()]
+        vec![subjects, Watch::children(CONFIG_MAP).replaced()]
     }
-    fn children(&self) -> Vec<ChildKind> {
-        vec![ChildKind { kind: CONFIG_MAP, prune: true }]
+    fn pruned(&self) -> Vec<Kind> {
+        vec![CONFIG_MAP]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: &[], conditions: &["Signed"] }
+        Shape { fields: Vec::new(), conditions: vec!["Signed"] }
     }
     fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
-        view.exact(&sign(subject))
+        view.get(&sign(subject)).map(|sign| sign.map(|sign| sign.identity()))
     }
     fn decide(&self, subject: &Subject, world: &Self::World, _: Timestamp) -> Plan {
         let (Some(_), Some(seen)) = (&subject.object, world.known()) else { return Plan::none() };
         let target = sign(subject);
         let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": "good water"},
             "metadata": {"namespace": target.key.namespace, "name": target.key.name}});
-        let child = Child { target, intent, expect: Expect::seen(seen.as_ref()) };
+        let child = Child { target, intent: Intent::of(&intent), expect: Expect::seen(seen.as_ref()) };
         let tolerate = vec!["/metadata/annotations/weather.io~1*".to_owned()];
-        let status =
-            Status::default().condition(Condition::new("Signed", State::True, "Up", "the sign is up"));
-        Plan::none().stage(vec![Step::Replace { child, tolerate }]).status(status)
+        let signed = Condition::new("Signed", State::True, WellReason::Up, "the sign is up");
+        let report = Report::default().condition(signed);
+        Plan::none().stage(vec![Step::Replace { child, tolerate }]).status(report)
     }
 }
 

@@ -1,0 +1,68 @@
+//! When the absence of a volume or claim must be proved by a read. Pure: one judgement, and its table.
+
+/// What the cache shows of the other half of the pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OtherHalf {
+    /// Nothing.
+    Absent,
+    /// Something that stays, or that is slow to go.
+    Present,
+    /// Only what was deleted a moment ago.
+    Leaving,
+}
+
+/// What is known of the SharedVolume before its pair is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct History {
+    /// The SharedVolume is gone or being deleted: what is left of its pair must be found.
+    pub ending: bool,
+    /// Its status records a claim: there was one.
+    pub recorded: bool,
+    /// Its status says that something was in the way: that is in no cache of ours.
+    pub conflict: bool,
+}
+
+/// Whether a half of the pair that no cache shows must be read before it counts as absent.
+///
+/// Before the first write its absence needs no proof: creating it is refused if anything is there. Afterwards it does, and
+/// also when only the other half is seen: the two caches come from two watches. It does not while the other half has just
+/// been deleted: nothing is decided about this half before that one is gone, and each look would cost a read.
+pub(super) fn must_be_proved(history: History, other: OtherHalf) -> bool {
+    let History { ending, recorded, conflict } = history;
+    match other {
+        OtherHalf::Leaving => false,
+        OtherHalf::Present => true,
+        OtherHalf::Absent => ending || recorded || conflict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absence_is_proved_after_the_first_write_and_not_while_the_other_half_goes() {
+        use OtherHalf::{Absent, Leaving, Present};
+        let new = History::default();
+        let ending = History { ending: true, ..new };
+        let recorded = History { recorded: true, ..new };
+        let conflict = History { conflict: true, ..new };
+        let table = [
+            (new, Absent, false),
+            (new, Present, true),
+            (new, Leaving, false),
+            (ending, Absent, true),
+            (ending, Present, true),
+            (ending, Leaving, false),
+            (recorded, Absent, true),
+            (recorded, Present, true),
+            (recorded, Leaving, false),
+            (conflict, Absent, true),
+            (conflict, Present, true),
+            (conflict, Leaving, false),
+        ];
+        for (history, other, proved) in table {
+            assert_eq!(must_be_proved(history, other), proved, "{history:?} {other:?}");
+        }
+    }
+}

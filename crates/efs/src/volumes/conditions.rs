@@ -1,0 +1,171 @@
+//! What the status of a SharedVolume says in each situation. Every message says what, where and what to do. Decides nothing.
+
+use aquifer_api::component::ComponentReason;
+use aquifer_api::efs::{ClaimRef, Phase, SharedVolumeReason, SharedVolumeStatus, VolumeRef};
+use aquifer_engine::{Condition, FailureReason, ObjectRef, Report, Seen, State, Why};
+
+use super::facts::{ClaimFacts, VolumeFacts};
+use super::world::World;
+
+/// How many names a message lists.
+const NAMES: usize = 5;
+
+/// What keeps a pair from vanishing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    /// The claim is held by pods that mount it, or by its finalizers.
+    Claim { pods: Vec<String>, finalizers: Vec<String> },
+    /// A volume without a claim is held by its finalizers.
+    Volume { name: String, finalizers: Vec<String> },
+}
+
+/// Volume and claim, as far as they are there.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pair<'a> {
+    pub volume: Option<&'a VolumeFacts>,
+    pub claim: Option<&'a ClaimFacts>,
+}
+
+pub(super) fn ready(world: &World, volume: &VolumeFacts, claim: &ClaimFacts) -> Report {
+    let message = format!("pods can mount the claim {}", claim.key.name);
+    let condition = Condition::new("Ready", State::True, SharedVolumeReason::Bound, message);
+    report(world, Pair { volume: Some(volume), claim: Some(claim) }, condition)
+}
+
+pub(super) fn provisioning(world: &World, pair: Pair<'_>) -> Report {
+    let message = "the volume and its claim are being made and bound to each other";
+    report(world, pair, not_ready(SharedVolumeReason::Provisioning, message)).soon()
+}
+
+pub(super) fn replacing(world: &World, pair: Pair<'_>) -> Report {
+    let message = "the volume and its claim no longer serve; they are deleted and made anew";
+    report(world, pair, not_ready(SharedVolumeReason::Replacing, message))
+}
+
+pub(super) fn in_use(world: &World, pair: Pair<'_>, blocked: &Blocked) -> Report {
+    let message = format!(
+        "the volume and its claim must be replaced, but they are still held by {}; they are made anew as soon as that has gone",
+        holders(blocked)
+    );
+    report(world, pair, not_ready(SharedVolumeReason::InUse, message).warning())
+}
+
+pub(super) fn deleting(world: &World, pair: Pair<'_>, blocked: Option<&Blocked>) -> Report {
+    let Some(blocked) = blocked else {
+        let message = "the volume and its claim are being deleted";
+        return report(world, pair, not_ready(SharedVolumeReason::Deleting, message));
+    };
+    let message = format!(
+        "the volume and its claim are being deleted, but they are still held by {}; the deletion finishes as soon as that has gone",
+        holders(blocked)
+    );
+    report(world, pair, not_ready(SharedVolumeReason::InUse, message).warning())
+}
+
+pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Report {
+    let message = format!(
+        "{thing} exists and does not belong to this SharedVolume; it is left alone. Delete or rename it, or give this SharedVolume another name"
+    );
+    report(world, pair, not_ready(SharedVolumeReason::Conflict, message).warning())
+}
+
+pub(super) fn invalid(world: &World) -> Report {
+    let message = "spec.fileSystemID is missing; set it to the ID of an EFS file system, for example fs-0123456789abcdef0";
+    report(world, Pair::default(), not_ready(SharedVolumeReason::Invalid, message).warning())
+}
+
+pub(super) fn namespace_ends(world: &World) -> Report {
+    let message = "the namespace is being deleted: nothing is made in it any more";
+    report(world, Pair::default(), not_ready(SharedVolumeReason::Terminating, message))
+}
+
+pub(super) fn unknown(world: &World, why: &Why) -> Report {
+    let message = format!("volumes or claims cannot be read: {why}");
+    let condition = Condition::new("Ready", State::Unknown, SharedVolumeReason::Unknown, message);
+    report(world, Pair::default(), condition)
+}
+
+fn not_ready(reason: SharedVolumeReason, message: impl Into<String>) -> Condition {
+    Condition::new("Ready", State::False, reason, message)
+}
+
+/// Phase and message sum up `Ready`. Without it, or with a reason that is not ours, they stay as they are.
+pub(super) fn summarize(report: &Report, deleting: bool, status: &mut SharedVolumeStatus) {
+    use SharedVolumeReason as Is;
+    let Some(ready) = report.get("Ready") else { return };
+    let phase = match (ready.state, ready.reason::<Is>()) {
+        (State::True, _) => Phase::Ready,
+        (_, Some(Is::Conflict | Is::Invalid)) => Phase::Failed,
+        (_, Some(Is::Deleting)) => Phase::Deleting,
+        (_, Some(Is::InUse)) if deleting => Phase::Deleting,
+        (_, Some(_)) => Phase::Pending,
+        (_, None) if ready.reason::<FailureReason>().is_some() => Phase::Failed,
+        (_, None) => return,
+    };
+    status.phase = Some(phase);
+    status.message = Some(if phase == Phase::Ready { String::new() } else { ready.message.clone() });
+}
+
+fn report(world: &World, pair: Pair<'_>, ready: Condition) -> Report {
+    let status = SharedVolumeStatus {
+        claim_ref: pair.claim.map(|claim| ClaimRef::to(&*claim.key.name)),
+        claim_uid: pair.claim.map(|claim| claim.identity.uid.to_string()),
+        volume_ref: pair.volume.map(|volume| VolumeRef {
+            name: volume.name.clone(),
+            uid: Some(volume.identity.uid.to_string()),
+        }),
+        ..SharedVolumeStatus::default()
+    };
+    let mut report = Report::new(&status).condition(ready);
+    if !world.duplicates.is_empty() {
+        let message = format!(
+            "the same data is also meant by SharedVolume {} of this namespace; a pod that mounts both may hang, so use one of them",
+            some(&world.duplicates)
+        );
+        let reason = SharedVolumeReason::SameAccessPoint;
+        report = report.condition(Condition::new("Duplicate", State::True, reason, message).warning());
+    }
+    report.condition(driver(world))
+}
+
+/// Whether what mounts volumes on the nodes is there. Apart from Ready: a bound claim stays bound while the driver restarts.
+fn driver(world: &World) -> Condition {
+    use SharedVolumeReason::{DriverExternal, DriverNotReady, DriverRunning, DriverUnknown};
+    let (state, reason, message) = match &world.driver {
+        Seen::Unknown(why) => (State::Unknown, DriverUnknown, format!("the driver's status is {why}")),
+        Seen::Known { value: None, .. } => {
+            (State::Unknown, DriverUnknown, "the driver has not reported yet".to_owned())
+        }
+        Seen::Known { value: Some(driver), .. } => match (driver.ready, driver.reason) {
+            (State::True, _) => (State::True, DriverRunning, "the driver is installed".to_owned()),
+            (_, Some(ComponentReason::External)) => (State::Unknown, DriverExternal, driver.message.clone()),
+            _ => (State::False, DriverNotReady, driver.message.clone()),
+        },
+    };
+    Condition::new("DriverReady", state, reason, message)
+}
+
+fn holders(blocked: &Blocked) -> String {
+    match blocked {
+        Blocked::Claim { pods, .. } if !pods.is_empty() => {
+            format!("pods that mount the claim: {}", list(pods))
+        }
+        Blocked::Claim { finalizers, .. } if finalizers.is_empty() => "something that does not say so".into(),
+        Blocked::Claim { finalizers, .. } => format!("the claim's finalizers: {}", list(finalizers)),
+        Blocked::Volume { name, finalizers } => {
+            format!("the finalizers of PersistentVolume {name}: {}", list(finalizers))
+        }
+    }
+}
+
+fn list(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMES);
+    let shown = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+/// Names without their number: where it grows with every newcomer, the message of each of them would change every time.
+fn some(names: &[String]) -> String {
+    let shown = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > NAMES { format!("{shown} and others") } else { shown }
+}

@@ -1,0 +1,191 @@
+//! What decisions need to know of a volume, a claim and the driver, read from their objects. Reads, does not judge.
+
+use crate::names::labels;
+use aquifer_api::component::ComponentReason;
+use aquifer_base::{Reason, Uid};
+use aquifer_engine::intent::{OWNER, OWNER_UID};
+use aquifer_engine::{Identity, Key, Object, State};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::data::Data;
+
+/// The annotation that Kubernetes puts on a claim when it has bound it.
+pub(super) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+
+/// By which marks a volume or claim says whose it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerMarks {
+    /// The uid of the SharedVolume that it was made for.
+    pub owner_uid: Option<Uid>,
+    /// Namespace and name of that SharedVolume.
+    pub owner: Option<String>,
+    /// The SharedVolume that the labels of aws-efs-operator name.
+    pub upstream: Option<Key>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeFacts {
+    /// Its name.
+    pub name: String,
+    /// Its uid and version.
+    pub identity: Identity,
+    /// The handle that it was made with.
+    pub handle: String,
+    /// What it holds.
+    pub data: Data,
+    /// The claim that it is for.
+    pub claim: Option<ClaimReference>,
+    /// Whose it is.
+    pub marks: OwnerMarks,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
+    /// What keeps it from vanishing.
+    pub finalizers: Vec<String>,
+}
+
+/// The claim that a volume is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimReference {
+    /// Namespace and name.
+    pub key: Key,
+    /// Its uid, once the two are bound.
+    pub uid: Option<Uid>,
+}
+
+/// A claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimFacts {
+    /// Namespace and name.
+    pub key: Key,
+    /// Its uid and version.
+    pub identity: Identity,
+    /// The volume that it asks for; empty when it asks for none.
+    pub volume: String,
+    /// How far its binding is.
+    pub phase: ClaimPhase,
+    /// Whether Kubernetes has noted that it was bound.
+    pub bind_completed: bool,
+    /// Whose it is.
+    pub marks: OwnerMarks,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
+    /// What keeps it from vanishing.
+    pub finalizers: Vec<String>,
+}
+
+/// How far the binding of a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClaimPhase {
+    /// Not bound yet.
+    Pending,
+    /// Bound.
+    Bound,
+    /// Its volume is gone.
+    Lost,
+}
+
+/// What the driver has reported of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverFacts {
+    /// Whether it is ready.
+    pub ready: State,
+    /// Why; none when the reason is unknown to us.
+    pub reason: Option<ComponentReason>,
+    /// What it says.
+    pub message: String,
+}
+
+impl OwnerMarks {
+    fn of(object: &Object) -> Self {
+        let upstream = || {
+            let (namespace, name) =
+                (object.label(labels::OWNER_NAMESPACE)?, object.label(labels::OWNER_NAME)?);
+            (object.label(labels::OWNED) == Some("true")).then(|| Key::namespaced(namespace, name))
+        };
+        Self {
+            owner_uid: object.label(OWNER_UID).map(Uid::new),
+            owner: object.annotation(OWNER).map(str::to_owned),
+            upstream: upstream(),
+        }
+    }
+}
+
+impl VolumeFacts {
+    /// Reads a PersistentVolume.
+    pub(super) fn of(object: &Object) -> Self {
+        let handle = object.text("/spec/csi/volumeHandle");
+        let options = object.at("/spec/mountOptions").and_then(Value::as_array);
+        let claim = object.at("/spec/claimRef").map(|_| ClaimReference {
+            key: Key::namespaced(object.text("/spec/claimRef/namespace"), object.text("/spec/claimRef/name")),
+            uid: Some(object.text("/spec/claimRef/uid")).filter(|uid| !uid.is_empty()).map(Uid::new),
+        });
+        Self {
+            name: object.name().to_owned(),
+            identity: object.identity(),
+            handle: handle.to_owned(),
+            data: Data::held(handle, options.into_iter().flatten().filter_map(Value::as_str)),
+            claim,
+            marks: OwnerMarks::of(object),
+            deleting: object.deleting_since(),
+            finalizers: finalizers(object),
+        }
+    }
+
+    /// The uid of the claim that it is bound to.
+    pub(super) fn bound_to(&self) -> Option<&Uid> {
+        self.claim.as_ref()?.uid.as_ref()
+    }
+}
+
+impl ClaimFacts {
+    /// Reads a PersistentVolumeClaim.
+    pub(super) fn of(object: &Object) -> Self {
+        let phase = match object.text("/status/phase") {
+            "Bound" => ClaimPhase::Bound,
+            "Lost" => ClaimPhase::Lost,
+            _ => ClaimPhase::Pending,
+        };
+        Self {
+            key: object.key(),
+            identity: object.identity(),
+            volume: object.text("/spec/volumeName").to_owned(),
+            phase,
+            bind_completed: object.annotation(BIND_COMPLETED).is_some(),
+            marks: OwnerMarks::of(object),
+            deleting: object.deleting_since(),
+            finalizers: finalizers(object),
+        }
+    }
+
+    /// Whether the claim has been bound: then it can never be bound to another volume.
+    pub(super) fn was_bound(&self) -> bool {
+        self.bind_completed || self.phase != ClaimPhase::Pending
+    }
+}
+
+impl DriverFacts {
+    /// Reads the driver's Component; none while it has not reported.
+    pub(super) fn of(component: &Object) -> Option<Self> {
+        let ready = component.condition("Ready")?;
+        let text = |field: &str| ready.get(field).and_then(Value::as_str).unwrap_or_default();
+        let state = match text("status") {
+            "True" => State::True,
+            "False" => State::False,
+            _ => State::Unknown,
+        };
+        let reason = ComponentReason::parse(text("reason"));
+        Some(Self { ready: state, reason, message: text("message").to_owned() })
+    }
+}
+
+fn finalizers(object: &Object) -> Vec<String> {
+    object.finalizers().into_iter().map(str::to_owned).collect()
+}
+
+/// Whether something was deleted this many seconds ago and is still there.
+pub(super) fn lingers(deleting: Option<Timestamp>, now: Timestamp, seconds: i64) -> bool {
+    deleting.is_some_and(|since| now.duration_since(since).as_secs() >= seconds)
+}

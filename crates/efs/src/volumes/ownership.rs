@@ -1,0 +1,74 @@
+//! Whose a volume or claim is, and whether the two are for each other. Pure.
+
+use aquifer_base::Uid;
+use aquifer_engine::Key;
+
+use super::data::Data;
+use super::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
+use super::names::claim_name;
+
+/// Whose a volume or claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Belongs {
+    /// To this SharedVolume: by its uid, or because its status or the other half of the pair proves it.
+    Ours,
+    /// To an earlier SharedVolume of this name, or to aws-efs-operator in its name.
+    Predecessors,
+    /// To somebody else.
+    Foreign,
+}
+
+/// Whose a volume is. That the status recorded its uid proves it only together with the claim that the volume is for: whoever
+/// can write a status cannot write volumes.
+pub(super) fn volume_belongs(
+    volume: &VolumeFacts,
+    key: &Key,
+    uid: Option<&Uid>,
+    recorded: Option<&Uid>,
+) -> Belongs {
+    let ours = Key::namespaced(&key.namespace, claim_name(key));
+    let for_ours = volume.claim.as_ref().map(|claim| claim.key == ours);
+    if recorded == Some(&volume.identity.uid) && for_ours == Some(true) {
+        return Belongs::Ours;
+    }
+    match by_marks(&volume.marks, key, uid) {
+        // aws-efs-operator mixed up `a-b/c` and `a/b-c`; a volume tells by the claim it is for.
+        Belongs::Predecessors if for_ours == Some(false) => Belongs::Foreign,
+        belongs => belongs,
+    }
+}
+
+/// Whose a claim is. `proofs` are uids that are known to be ours although the claim's own marks may be damaged.
+pub(super) fn claim_belongs(claim: &ClaimFacts, key: &Key, uid: Option<&Uid>, proofs: &[&Uid]) -> Belongs {
+    if proofs.contains(&&claim.identity.uid) { Belongs::Ours } else { by_marks(&claim.marks, key, uid) }
+}
+
+fn by_marks(marks: &OwnerMarks, key: &Key, uid: Option<&Uid>) -> Belongs {
+    let marked = marks.owner_uid.as_ref().filter(|mark| !mark.as_str().is_empty());
+    let named = marks.owner.as_deref() == Some(&key.to_string());
+    if marked.is_some() && marked == uid {
+        Belongs::Ours
+    } else if named || marks.upstream.as_ref() == Some(key) {
+        Belongs::Predecessors
+    } else {
+        Belongs::Foreign
+    }
+}
+
+/// Whether the two are for each other, alive, and hold the wanted data.
+pub(super) fn is_pair(key: &Key, volume: &VolumeFacts, claim: &ClaimFacts, data: &Data) -> bool {
+    let for_claim = volume.claim.as_ref().is_none_or(|reference| {
+        reference.key.namespace == key.namespace && reference.key.name == claim.key.name
+    });
+    let bound = match volume.bound_to() {
+        Some(uid) => *uid == claim.identity.uid,
+        None => !claim.was_bound(),
+    };
+    volume.deleting.is_none()
+        && claim.deleting.is_none()
+        && volume.data == *data
+        && claim.volume == volume.name
+        && for_claim
+        && bound
+        && claim.phase != ClaimPhase::Lost
+}

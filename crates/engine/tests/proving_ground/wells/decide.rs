@@ -1,0 +1,229 @@
+//! What follows for one well from what is seen. Pure.
+
+use aquifer_engine::{Condition, Effect, Expect, Mint, Plan, Record, Report, Seen, State, Step, Why};
+use jiff::Timestamp;
+
+use super::world::{ChildFacts, World};
+use super::{Known, Ordering, Resizing, Scrapping, Subject, children, named};
+use crate::family::{CLAIM, CONFIG_MAP, Kinds, Order, SECRET, WellReason, WellSpec, WellStatus};
+use crate::house::Pump;
+
+pub fn decide(kinds: &Kinds, run: &str, subject: &Subject, world: &World, now: Timestamp) -> Plan {
+    let case = Case { subject, world, kinds, run };
+    match &subject.object {
+        None => case.orphans(),
+        Some(well) if well.deleting.is_some() => case.teardown(well),
+        Some(well) => match &well.spec {
+            Ok(spec) => case.build(well, spec, now),
+            Err(_) => Plan::none(), // the engine reports it
+        },
+    }
+}
+
+struct Case<'a> {
+    subject: &'a Subject,
+    world: &'a World,
+    kinds: &'a Kinds,
+    run: &'a str,
+}
+
+impl Case<'_> {
+    /// The well is gone and its finalizer was taken off by force: what holds no data is tidied up.
+    fn orphans(&self) -> Plan {
+        let key = self.world.key.present().filter(|key| key.owner.as_ref() == Some(&self.subject.key));
+        let left = self.taps().chain(self.world.meter.present()).chain(key);
+        Plan::none().stage(deletions(left))
+    }
+
+    fn taps(&self) -> impl Iterator<Item = &ChildFacts> {
+        self.world.taps.known().into_iter().flatten()
+    }
+
+    /// The pump first, then what hangs on it, then what holds data and the key; the finalizer last.
+    fn teardown(&self, well: &Known) -> Plan {
+        let report = |text: &str| {
+            Report::new(&well.status).condition(Condition::new(
+                "Ready",
+                State::False,
+                WellReason::Deleting,
+                text,
+            ))
+        };
+        match &self.world.pump {
+            Seen::Unknown(why) => return Plan::none().status(report(&format!("the pump house is {why}"))),
+            Seen::Known { value: Some(pump), .. } => {
+                let scrap = effect(well, "scrap", "scrap", &pump.id, &Scrapping { id: pump.id.clone() });
+                return Plan::none().stage(vec![scrap]).status(report("the pump is being scrapped"));
+            }
+            Seen::Known { value: None, .. } => {}
+        }
+        let fittings: Vec<&ChildFacts> = self.taps().chain(self.world.meter.present()).collect();
+        let blind = [self.world.taps.why(), self.world.meter.why()]
+            .into_iter()
+            .flatten()
+            .any(|why| *why != Why::NotServed);
+        if blind || !fittings.is_empty() {
+            return Plan::none()
+                .stage(deletions(fittings))
+                .status(report("taps and meter are being removed"));
+        }
+        let rest = self.world.basin.present().into_iter().chain(self.world.key.present());
+        if !(self.world.basin.absent() && self.world.key.absent()) {
+            return Plan::none().stage(deletions(rest)).status(report("basin and key are being removed"));
+        }
+        Plan::none().release()
+    }
+
+    fn build(&self, well: &Known, spec: &WellSpec, now: Timestamp) -> Plan {
+        let mut status = well.status.clone();
+        let mut first = Vec::new();
+        if self.world.key.absent() {
+            let secret = named(self.subject, &SECRET, "key").key;
+            first.push(Step::Mint(Mint { secret, recipe: "key".into() }));
+        }
+        if spec.basin
+            && let Some(basin) = self.world.basin.known()
+        {
+            let target = named(self.subject, &CLAIM, "basin");
+            let intent = children::basin(&target, self.run);
+            first.push(Step::apply(target, intent, expect(basin.as_ref())));
+        }
+        let plan = Plan::none().hold().stage(first);
+        let Some(allotted) = status.allotted else {
+            let message = "the spring has not allotted anything yet";
+            return self.waiting(plan, &status, WellReason::Unallotted, message);
+        };
+        let pump = match &self.world.pump {
+            Seen::Unknown(why) => {
+                let message = format!("the pump house is {why}");
+                return self.waiting(plan, &status, WellReason::PumpHouse, &message);
+            }
+            Seen::Known { value, .. } => value.as_ref(),
+        };
+        match pump {
+            Some(pump) => {
+                status.pump = Some(pump.id.clone());
+                status.order = None; // the world proves the outcome
+                if pump.size == allotted {
+                    status.using = allotted;
+                    return self.fit(plan, spec, &status, pump);
+                }
+                let arguments = Resizing { id: pump.id.clone(), size: allotted };
+                let resize = effect(well, "resize", &format!("resize-{allotted}"), &pump.id, &arguments);
+                let raise = pump.size.max(allotted);
+                let plan = if status.using < raise {
+                    plan.stage(vec![Step::Record(self.record(well).set("using", &raise))])
+                } else {
+                    plan
+                };
+                status.using = status.using.max(raise);
+                let message = "the pump is being resized";
+                self.waiting(plan.stage(vec![resize]), &status, WellReason::Resizing, message)
+            }
+            None if allotted == 0 => {
+                (status.pump, status.order, status.using) = (None, None, 0);
+                self.waiting(plan, &status, WellReason::Dry, "the spring has nothing left")
+            }
+            None if self.world.key.present().is_none() => {
+                self.waiting(plan, &status, WellReason::Key, "the key is being made")
+            }
+            None => {
+                status.pump = None;
+                let recorded = status.order.clone();
+                // The number says when it was ordered, so it is another one each time: only the record finds it again.
+                let order = recorded.clone().unwrap_or_else(|| Order {
+                    number: format!("{}-{}", well.uid, now.as_second()),
+                    size: allotted,
+                });
+                let secret = named(self.subject, &SECRET, "key").key;
+                let arguments = Ordering {
+                    buyer: well.uid.clone(),
+                    number: order.number.clone(),
+                    size: order.size,
+                    secret,
+                };
+                let make = effect(well, "order", "order", &order.number, &arguments);
+                let plan = if recorded.is_some() {
+                    plan
+                } else {
+                    let record = self.record(well).set("order", &order).set("using", &order.size);
+                    plan.stage(vec![Step::Record(record.clear("pump"))])
+                };
+                (status.using, status.order) = (order.size, Some(order));
+                let message = "a pump is being ordered";
+                self.waiting(plan.stage(vec![make]), &status, WellReason::Ordering, message)
+            }
+        }
+    }
+
+    /// The pump runs: the meter on it, then the taps.
+    fn fit(&self, plan: Plan, spec: &WellSpec, status: &WellStatus, pump: &Pump) -> Plan {
+        let target = named(self.subject, &self.kinds.meter, "meter");
+        let (plan, metered) = match &self.world.meter {
+            _ if !spec.metered => (plan, None),
+            Seen::Known { value, .. } => {
+                let intent = children::meter(&target, self.run, pump);
+                let plan = plan.stage(vec![Step::apply(target, intent, expect(value.as_ref()))]);
+                (plan, Some(metered(State::True, WellReason::Fitted, "the meter counts")))
+            }
+            Seen::Unknown(why) => {
+                let message = format!("no meter: {why}");
+                (plan.keep(target), Some(metered(State::False, WellReason::NotInstalled, &message)))
+            }
+        };
+        let mut steps = Vec::new();
+        let mut taken = Vec::new();
+        for tap in &spec.taps {
+            let target = named(self.subject, &CONFIG_MAP, tap);
+            let Some(place) = self.world.places.get(tap).and_then(Seen::known) else {
+                return self.waiting(plan, status, WellReason::Taps, "the taps are not known yet");
+            };
+            if place.as_ref().is_some_and(|found| found.owner.as_ref() != Some(&self.subject.key)) {
+                taken.push(target.to_string());
+            } else {
+                let intent = children::tap(&target, self.run, pump);
+                steps.push(Step::apply(target, intent, expect(place.as_ref())));
+            }
+        }
+        let ready = if taken.is_empty() {
+            Condition::new("Ready", State::True, WellReason::Flowing, format!("{} flow", pump.size))
+        } else {
+            let message = format!("{} is somebody else's; rename the tap or remove it", taken.join(", "));
+            Condition::new("Ready", State::False, WellReason::NameTaken, message).warning()
+        };
+        let mut report = Report::new(status).condition(ready);
+        report.conditions.extend(metered);
+        plan.stage(steps).status(report)
+    }
+
+    /// Nothing can be said about taps and meter yet: they stay as they are.
+    fn waiting(&self, mut plan: Plan, status: &WellStatus, reason: WellReason, message: &str) -> Plan {
+        for tap in self.taps() {
+            plan = plan.keep(tap.target.clone());
+        }
+        let plan = plan.keep(named(self.subject, &self.kinds.meter, "meter"));
+        let ready = Condition::new("Ready", State::False, reason, message);
+        plan.status(Report::new(status).condition(ready).soon())
+    }
+
+    fn record(&self, well: &Known) -> Record {
+        Record::new(self.kinds.well.key(&self.subject.key), well.identity())
+    }
+}
+
+fn metered(state: State, reason: WellReason, message: &str) -> Condition {
+    Condition::new("Metered", state, reason, message)
+}
+
+fn expect(seen: Option<&ChildFacts>) -> Expect {
+    Expect::seen(seen.map(|seen| &seen.identity))
+}
+
+fn deletions<'a>(children: impl IntoIterator<Item = &'a ChildFacts>) -> Vec<Step> {
+    let alive = children.into_iter().filter(|child| !child.deleting);
+    alive.map(|child| Step::delete(child.target.clone(), child.identity.clone())).collect()
+}
+
+fn effect(well: &Known, operation: &str, what: &str, about: &str, arguments: &impl serde::Serialize) -> Step {
+    Step::Effect(Effect::new(operation, format!("{}/{what}/{about}", well.uid), arguments))
+}
