@@ -3,6 +3,8 @@
 
 pub mod driver;
 pub mod kinds;
+#[cfg(test)]
+mod round_trip;
 pub mod statics;
 pub mod uninstall;
 pub mod volumes;
