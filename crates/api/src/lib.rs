@@ -12,6 +12,7 @@ pub mod openshift;
 pub mod roles;
 pub mod writers;
 
+pub use aquifer_base::Reason;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 

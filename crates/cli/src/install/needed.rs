@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use aquifer_api::component::{Component, ComponentObject, Desired, ObjectState};
+use aquifer_api::component::{Component, ComponentObject, ComponentReason, Desired, ObjectState};
 use aquifer_api::efs::SharedVolume;
-use aquifer_api::labels;
+use aquifer_api::{Reason, labels};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -69,15 +69,15 @@ pub async fn finished(client: &Client) -> anyhow::Result<Vec<Component>> {
 fn still_there(component: &Component) -> Option<String> {
     let status = component.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Ready"));
-    let reason = ready.map_or("", |ready| ready.reason.as_str());
+    let reason = ready.and_then(|ready| ComponentReason::parse(&ready.reason));
     let current = status.is_some_and(|status| status.observed_generation == component.metadata.generation);
     let left =
         |object: &ComponentObject| matches!(object.state, ObjectState::Current | ObjectState::Deleting);
     let leaves = status.is_some_and(|status| status.objects.iter().any(left));
     let why = match component.spec.desired() {
-        Desired::Removed if current && reason == "Removed" => return None,
-        Desired::Installed if current && reason == "External" && !leaves => return None,
-        Desired::Installed if reason == "External" && leaves => {
+        Desired::Removed if current && reason == Some(ComponentReason::Removed) => return None,
+        Desired::Installed if current && reason == Some(ComponentReason::External) && !leaves => return None,
+        Desired::Installed if reason == Some(ComponentReason::External) && leaves => {
             "is managed by somebody else, but objects of ours are left"
         }
         Desired::Removed => "is not removed yet",

@@ -1,7 +1,7 @@
 //! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
 //!
 //! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `facts` reads
-//! objects, `volume` and `claim` are what we make, `ownership` tells whose an object is.
+//! objects; `volume` and `claim` are what we make.
 
 mod absence;
 mod claim;
@@ -11,7 +11,6 @@ mod decide;
 mod facts;
 mod names;
 mod owner;
-mod ownership;
 #[cfg(test)]
 mod tests;
 mod volume;
