@@ -1,11 +1,9 @@
 //! The CRDs as files, made from the types in `api`. The types are the source; the files are never edited.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::generated::{self, Files};
+use crate::generated::{Files, Folder};
 use crate::process;
 
 const COMMAND: &str = "cargo xtask crds";
@@ -20,25 +18,25 @@ pub struct Args {
 
 /// Writes or checks the files.
 pub fn run(args: &Args) -> Result<()> {
-    if args.check { check() } else { generated::write(&dir(), &files(COMMAND)?) }
+    if args.check { check() } else { folder()?.write() }
 }
 
 /// Fails when a file is not what would be written now.
 pub fn check() -> Result<()> {
-    let files = files(COMMAND)?;
-    generated::check(&dir(), &files, COMMAND)?;
-    println!("{} CRDs are current", files.len());
+    folder()?.check(COMMAND)?;
+    println!("the CRDs are current");
     Ok(())
 }
 
-fn dir() -> PathBuf {
-    process::root().join("crates/api/crds")
+fn folder() -> Result<Folder> {
+    let dir = process::root().join("crates/api/crds");
+    Ok(Folder::whole(dir, files(aquifer_api::crds(), COMMAND)?))
 }
 
 /// File name to content, as the types say; the first line names the command that writes it.
-pub fn files(command: &str) -> Result<Files> {
+pub fn files(crds: Vec<CustomResourceDefinition>, command: &str) -> Result<Files> {
     let mut files = Files::new();
-    for crd in aquifer_api::crds() {
+    for crd in crds {
         let name = crd.metadata.name.clone().context("a CRD without a name")?;
         let yaml = yaml(&crd).with_context(|| format!("cannot print {name} as YAML"))?;
         let header = format!("# Written by `{command}` from the types in crates/api. Do not edit.\n");
@@ -64,6 +62,6 @@ mod tests {
 
     #[test]
     fn every_crd_can_be_printed() {
-        assert_eq!(files(COMMAND).unwrap().len(), aquifer_api::crds().len());
+        assert_eq!(files(aquifer_api::crds(), COMMAND).unwrap().len(), aquifer_api::crds().len());
     }
 }

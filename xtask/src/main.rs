@@ -5,6 +5,9 @@ mod bench;
 mod chart;
 mod crds;
 mod decisions;
+mod docs;
+mod families;
+mod fixture;
 mod follow;
 mod generated;
 mod host;
@@ -44,10 +47,14 @@ enum Command {
     Crds(crds::Args),
     /// Write the generated parts of the Helm chart: CRDs and rules
     Chart(chart::Args),
+    /// Write the reference: commands, kinds, metrics, values of the chart
+    Docs(docs::Args),
     /// Build the operator's image, an archive under target/image
     Image(image::Args),
     /// Measure, next to the least work that could give the same result
     Bench(bench::Args),
+    /// Record what an earlier version leaves in etcd, for the tests that take it over
+    Fixture(fixture::Args),
     /// A bare cluster to play with
     Lab(lab::Args),
 }
@@ -75,8 +82,10 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Lint => lint::run(),
         Command::Crds(args) => crds::run(&args),
         Command::Chart(args) => chart::run(&args),
+        Command::Docs(args) => docs::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Bench(args) => bench::run(args).await,
+        Command::Fixture(args) => fixture::run(args).await,
         Command::Lab(args) => lab::run(args).await,
     }
 }

@@ -41,16 +41,16 @@ pub fn build(optimised: bool) -> Result<PathBuf> {
 }
 
 impl Operator {
-    /// Starts the program against a cluster. It dies with us, whatever happens to us.
+    /// Starts the program against a cluster, with these families. It dies with us, whatever happens to us.
     ///
     /// Must be called on the main thread: the kernel ties the child's life to the thread that started it.
-    pub fn start(program: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
+    pub fn start(program: &Path, families: &str, kubeconfig: &Path, log: &Path) -> Result<Self> {
         let http = free_port()?;
         let file = fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
-            .args(["run", "--controllers=efs", "--kubeconfig"])
+            .args(["run", "--families", families, "--kubeconfig"])
             .arg(kubeconfig)
             .arg(format!("--http-listen={http}"))
             // A group of its own: Ctrl-C reaches us alone, and we stop it in order.

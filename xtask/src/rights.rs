@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use aquifer_lab::usage::{self, Usage};
 use aquifer_lab::{Lab, install};
 
-use compare::{HELD, Standing, Verdict, compare, granted};
+use compare::{Standing, Verdict, compare, granted, held};
 
 /// What the record is of, in the words of whoever made it.
 const OF: &str = "of";
@@ -41,7 +41,7 @@ pub fn run() -> Result<()> {
     Lab::sweep()?;
     let used = usage::read(&dir())?;
     ensure!(!used.is_empty(), "no operator ran in `{of}`");
-    let verdict = compare(granted(), &used, HELD);
+    let verdict = compare(granted(), &used, &held());
     println!("Rights of the operator, and what it did with them in `{of}`:");
     print_table(&verdict);
     println!();
@@ -57,7 +57,7 @@ pub fn run() -> Result<()> {
 pub fn check() -> Result<bool> {
     Lab::sweep()?;
     let used = usage::read(&dir())?;
-    let verdict = compare(granted(), &used, HELD);
+    let verdict = compare(granted(), &used, &held());
     print_trouble(&verdict);
     println!("{}", line(&verdict, &used));
     Ok(verdict.is_good())

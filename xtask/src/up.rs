@@ -8,10 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
+use aquifer_family::Family;
 use aquifer_lab::Lab;
-use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::{
-    Api, Client, Config,
+    Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
     core::TypeMeta,
 };
@@ -20,6 +20,7 @@ use serde_json::Value;
 use aquifer_lab::install;
 
 use crate::{
+    families,
     follow::{self, Followed},
     host, lab,
     operator::{self, Operator},
@@ -94,9 +95,8 @@ async fn on_context(args: &Args, context: &str, examples: &[Value]) -> Result<()
     for line in intended(examples) {
         println!("  {line}");
     }
-    println!(
-        "and run the operator on this machine, as you, until Ctrl-C. It installs the EFS CSI driver there."
-    );
+    let warnings: Vec<&str> = families::all().iter().map(|family| family.warning()).collect();
+    println!("and run the operator on this machine, as you, until Ctrl-C. {}", warnings.join(" "));
     if !args.yes && !confirmed("Go on?")? {
         bail!("nothing was changed");
     }
@@ -134,7 +134,8 @@ impl Session {
     /// Runs the operator, applies the examples, follows them, and stays if asked to.
     async fn run(&self, once: bool, examples: &[Value], success: impl FnOnce()) -> Result<()> {
         println!("starting the operator (log: {})", self.log.display());
-        let mut operator = Operator::start(&self.program, &self.kubeconfig, &self.log)?;
+        let names: Vec<&str> = families::all().iter().map(|family| family.name()).collect();
+        let mut operator = Operator::start(&self.program, &names.join(","), &self.kubeconfig, &self.log)?;
         let converged = tokio::select! {
             result = self.converge(&mut operator, examples) => result.context("the examples are not Ready"),
             () = lab::interrupted() => Err(anyhow!("interrupted before the examples were Ready")),
@@ -163,26 +164,14 @@ impl Session {
             }
         }
         if followed.is_empty() {
-            bail!("examples/ holds no object of ours");
+            bail!("the examples hold no object of ours");
         }
         let start = Instant::now();
         follow::until_ready(&self.client, followed, DEADLINE).await?;
         println!("all examples are Ready after {}", process::took(start.elapsed()));
-        self.explain_driver().await
-    }
-
-    /// Says how many pods the driver has, because an empty cluster looks like a failure otherwise.
-    async fn explain_driver(&self) -> Result<()> {
-        let sets: Api<DaemonSet> = Api::all(self.client.clone());
-        for set in sets.list(&kube::api::ListParams::default()).await? {
-            if set.metadata.name.as_deref() == Some(aquifer_api::driver::DAEMON_SET) {
-                let desired = set.status.map_or(0, |status| status.desired_number_scheduled);
-                let why = if desired == 0 {
-                    ": no node of this cluster takes it, so nothing could be mounted"
-                } else {
-                    ""
-                };
-                println!("driver DaemonSet {}: {desired} pods wanted{why}", follow::place(&set.metadata));
+        for family in families::all() {
+            for line in family.remarks(&self.client).await? {
+                println!("{line}");
             }
         }
         Ok(())
@@ -198,18 +187,13 @@ async fn stay(operator: &mut Operator) -> Result<()> {
     }
 }
 
-/// All objects under examples/, in the order of the file names.
+/// The examples of all families, in their order.
 fn examples() -> Result<Vec<Value>> {
-    let dir = process::root().join("examples");
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
-        files.push(entry?.path());
-    }
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
-    files.sort();
     let mut objects = Vec::new();
-    for file in files {
-        objects.extend(documents(&file)?);
+    for family in families::all() {
+        for file in families::described(*family)?.examples() {
+            objects.extend(documents(&process::root().join(file))?);
+        }
     }
     Ok(objects)
 }
@@ -229,9 +213,8 @@ fn is_ours(types: &TypeMeta) -> bool {
 fn intended(examples: &[Value]) -> Vec<String> {
     let crds = aquifer_api::crds();
     let crds = crds.iter().filter_map(|crd| crd.metadata.name.as_ref()).map(|name| format!("CRD {name}"));
-    let roles = aquifer_api::roles::user_roles();
-    let roles =
-        roles.iter().filter_map(|role| role.metadata.name.as_ref()).map(|name| format!("ClusterRole {name}"));
+    let roles = aquifer_families::all().into_iter().flat_map(Family::user_roles);
+    let roles = roles.filter_map(|role| role.metadata.name).map(|name| format!("ClusterRole {name}"));
     let examples = examples.iter().map(|object| {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let namespace = text("/metadata/namespace");
@@ -243,17 +226,7 @@ fn intended(examples: &[Value]) -> Vec<String> {
 
 /// Commands that show something worth seeing.
 fn try_next(examples: &[Value]) -> Vec<String> {
-    let mut commands =
-        vec!["get sharedvolumes,pvc -A".to_owned(), "get component,csidriver,storageclass".to_owned()];
-    let volume = examples.iter().find(|object| object["kind"] == "SharedVolume");
-    if let Some((namespace, name)) = volume.and_then(|object| {
-        Some((object["metadata"]["namespace"].as_str()?, object["metadata"]["name"].as_str()?))
-    }) {
-        commands.push(format!("-n {namespace} describe sharedvolume {name}"));
-        commands.push(format!("-n {namespace} delete pvc pvc-{name}   # the pair is rebuilt"));
-        commands.push(format!("-n {namespace} delete sharedvolume {name}"));
-    }
-    commands
+    families::all().iter().flat_map(|family| family.try_next(examples)).collect()
 }
 
 fn confirmed(question: &str) -> Result<bool> {
@@ -301,8 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn what_to_try_next_uses_an_example() {
-        let example = json!({"kind": "SharedVolume", "metadata": {"name": "a", "namespace": "b"}});
-        assert!(try_next(&[example]).contains(&"-n b describe sharedvolume a".to_owned()));
+    fn every_example_belongs_to_a_family_and_can_be_read() {
+        let listed: Vec<&str> =
+            aquifer_families::all().iter().flat_map(|family| family.examples()).copied().collect();
+        for entry in fs::read_dir(process::root().join("examples")).unwrap() {
+            let name = format!("examples/{}", entry.unwrap().file_name().to_string_lossy());
+            assert!(listed.contains(&name.as_str()), "{name} is in no family's examples");
+        }
+        assert!(examples().unwrap().len() >= listed.len());
     }
 }

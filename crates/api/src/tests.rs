@@ -97,7 +97,7 @@ fn definitions_come_in_a_stable_order() {
 fn an_object_as_upstream_wrote_it_is_understood() {
     let upstream = json!({
         "apiVersion": "aws-efs.managed.openshift.io/v1alpha1", "kind": "SharedVolume",
-        "metadata": {"name": "sv", "namespace": "ns", "finalizers": [crate::labels::UPSTREAM_FINALIZER]},
+        "metadata": {"name": "sv", "namespace": "ns", "finalizers": ["finalizer.awsefs.managed.openshift.io"]},
         "spec": {"fileSystemID": "fs-484648c8", "accessPointID": "fsap-097bd0daaba932e64"},
         "status": {"claimRef": {"apiGroup": "", "kind": "PersistentVolumeClaim", "name": ""}, "phase": "Strange"},
     });

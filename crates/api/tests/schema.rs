@@ -1,15 +1,13 @@
-//! Our definitions on a real API server: each rule from both sides, and what users may do by their built-in roles.
+//! Our definitions on a real API server: each rule from both sides.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use aquifer_api::component::Component;
+use aquifer_api::crds;
 use aquifer_api::efs::SharedVolume;
-use aquifer_api::{crds, labels, roles};
 use aquifer_lab::{Cluster, Lab, eventually};
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, CustomResourceExt};
@@ -226,7 +224,7 @@ async fn an_object_from_before_our_rules_can_still_be_reported_on_and_deleted() 
     let api: Api<SharedVolume> = Api::namespaced(client.clone(), "default");
     let spec = serde_json::from_value(json!({"fileSystemID": "fs-1", "accessPointID": "fsap-1"}))?;
     let mut old = SharedVolume::new("old", spec);
-    old.metadata.finalizers = Some(vec![labels::UPSTREAM_FINALIZER.into()]);
+    old.metadata.finalizers = Some(vec!["finalizer.awsefs.managed.openshift.io".into()]);
     api.create(&PostParams::default(), &old).await?;
     install(&client, crds()).await?;
     eventually(DEADLINE, "our rules hold", || async {
@@ -236,7 +234,7 @@ async fn an_object_from_before_our_rules_can_still_be_reported_on_and_deleted() 
     .await?;
 
     let merge = PatchParams::default();
-    let finalizers = json!({"metadata": {"finalizers": [labels::SHARED_VOLUME_FINALIZER]}});
+    let finalizers = json!({"metadata": {"finalizers": ["aquifer.storage/shared-volume"]}});
     api.patch("old", &merge, &Patch::Merge(finalizers)).await?;
     api.patch_status("old", &merge, &Patch::Merge(json!({"status": {"phase": "Failed"}}))).await?;
     let fixed = json!({"spec": {"fileSystemID": FS, "accessPointID": AP}});
@@ -248,53 +246,4 @@ async fn an_object_from_before_our_rules_can_still_be_reported_on_and_deleted() 
     })
     .await?;
     cluster.stop().await
-}
-
-#[tokio::test]
-async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
-    let (cluster, client) = shared().await?;
-    let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
-    for role in roles::user_roles() {
-        cluster_roles.create(&PostParams::default(), &role).await?;
-    }
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let namespace = serde_json::from_value(json!({"metadata": {"name": "team"}}))?;
-    namespaces.create(&PostParams::default(), &namespace).await?;
-    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), "team");
-    for role in ["admin", "edit", "view"] {
-        let binding = serde_json::from_value(json!({
-            "metadata": {"name": role},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
-        }))?;
-        bindings.create(&PostParams::default(), &binding).await?;
-    }
-    let volume = SharedVolume::new("sv", serde_json::from_value(json!({"fileSystemID": FS}))?);
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    for role in ["admin", "edit", "view"] {
-        let user = cluster.client_as(role, &["system:authenticated"])?;
-        let api: Api<SharedVolume> = Api::namespaced(user.clone(), "team");
-        eventually(DEADLINE, &format!("{role} may list SharedVolumes"), || async {
-            Ok(Some(api.list(&kube::api::ListParams::default()).await?))
-        })
-        .await?;
-        if role == "view" {
-            let error = api.create(&dry_run, &volume).await.unwrap_err().to_string();
-            assert!(error.contains("forbidden"), "{error}");
-        } else {
-            eventually(DEADLINE, &format!("{role} may create SharedVolumes"), || async {
-                Ok(Some(api.create(&dry_run, &volume).await?))
-            })
-            .await?;
-        }
-        let status = Patch::Merge(json!({"status": {"phase": "Ready"}}));
-        let error = api.patch_status("sv", &PatchParams::default(), &status).await.unwrap_err().to_string();
-        assert!(error.contains("forbidden"), "{role}: {error}");
-        let elsewhere: Api<SharedVolume> = Api::namespaced(user, "default");
-        assert!(
-            elsewhere.list(&kube::api::ListParams::default()).await.is_err(),
-            "{role} sees another namespace"
-        );
-    }
-    Ok(())
 }

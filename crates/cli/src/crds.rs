@@ -1,13 +1,33 @@
-//! `aquifer crds`.
+//! `aquifer crds`: the definitions of kinds as YAML. Marked as ours, so that `aquifer install` knows them.
 
 use std::io::Write;
 
 use anyhow::Context;
+use aquifer_api::labels::{MANAGER, PART_OF};
+use aquifer_family::Family;
 
-/// Prints all CRDs as one YAML stream.
-pub fn print() -> anyhow::Result<()> {
+use crate::families;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Families whose kinds are printed; kinds that families share always are. By default all families
+    #[arg(
+        long,
+        env = "AQUIFER_CRDS_FAMILIES",
+        value_parser = families::parser(),
+        value_delimiter = ',',
+        value_name = "FAMILIES"
+    )]
+    families: Option<Vec<&'static dyn Family>>,
+}
+
+/// Prints the CRDs as one YAML stream.
+pub fn print(args: &Args) -> anyhow::Result<()> {
+    let families =
+        args.families.clone().map_or_else(aquifer_families::all, |chosen| families::in_order(&chosen));
     let mut out = std::io::stdout().lock();
-    for crd in aquifer_api::crds() {
+    for mut crd in aquifer_families::crds(&families) {
+        crd.metadata.labels.get_or_insert_default().insert(PART_OF.to_owned(), MANAGER.to_owned());
         let yaml = serde_saphyr::to_string(&crd).context("cannot write a CRD as YAML")?;
         // A reader that has seen enough closes the pipe.
         if write!(out, "---\n{yaml}").is_err() {

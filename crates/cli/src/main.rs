@@ -1,4 +1,4 @@
-//! The binary `aquifer`: flags, wiring, run. No logic of its own.
+//! The binary `aquifer`: commands, and what they do to a cluster. What a family does is in its own crate.
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 
 /// Prints a line. A reader that has seen enough and closed the pipe ends nothing that is under way.
@@ -10,17 +10,20 @@ macro_rules! say {
 }
 
 mod completions;
+mod confirm;
+mod connection;
 mod crds;
+mod families;
 mod install;
 mod logs;
+mod reference;
 mod run;
-mod uninstall;
 mod version;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Storage operators for Kubernetes in one binary.
 #[derive(Parser)]
@@ -34,38 +37,37 @@ struct Cli {
 enum Command {
     /// Installs the operator in a cluster, or brings it up to date
     Install(Box<install::Args>),
-    /// Takes the operator away, unless something still needs it
-    Uninstall(install::RemoveArgs),
-    /// Runs the operators
+    /// Removes the operator, unless something still needs it
+    Uninstall(install::UninstallArgs),
+    /// Runs the operator
     Run(Box<run::Args>),
-    /// Prints the definitions of our kinds as YAML, for kubectl apply
-    Crds,
+    /// Prints the definitions of the kinds as YAML, for kubectl apply
+    Crds(crds::Args),
     /// Prints the versions of this program, the operator and Kubernetes
     Version(version::Args),
-    /// Prints the script by which your shell completes commands and flags
+    /// Prints the script with which your shell completes commands and flags
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Shared volumes on AWS EFS
-    #[command(subcommand)]
-    Efs(Efs),
+    /// Prints what docs/reference is made of
+    #[command(hide = true)]
+    Reference,
 }
 
-#[derive(Subcommand)]
-enum Efs {
-    /// Deletes every SharedVolume, then the driver; asks first, and can be run again at any point
-    Uninstall(uninstall::Args),
+/// The whole command line, with what families bring.
+fn command() -> clap::Command {
+    families::extend(Cli::command())
 }
 
 fn main() -> ExitCode {
-    let cli = parse();
+    let matches = parse();
     let result = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(dispatch(cli.command)));
+        .and_then(|runtime| runtime.block_on(dispatch(&matches)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -76,21 +78,28 @@ fn main() -> ExitCode {
 }
 
 /// As `kubectl-aquifer` on the PATH we are `kubectl aquifer`, and the help says so.
-fn parse() -> Cli {
-    let mut command = Cli::command();
+fn parse() -> ArgMatches {
+    let mut command = command();
     let name = std::env::args_os().next().map(PathBuf::from);
     if name.as_deref().and_then(Path::file_name).is_some_and(|name| name == "kubectl-aquifer") {
         command = command.bin_name("kubectl aquifer");
     }
-    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    command.get_matches()
 }
 
-async fn dispatch(command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Run(args) => run::run(*args).await,
-        Command::Crds => crds::print(),
+async fn dispatch(matches: &ArgMatches) -> anyhow::Result<()> {
+    if let Some(result) = families::dispatch(matches).await {
+        return result;
+    }
+    let cli = Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+    match cli.command {
+        Command::Run(args) => {
+            let flags = matches.subcommand_matches("run").unwrap_or(matches);
+            run::run(*args, flags).await
+        }
+        Command::Crds(args) => crds::print(&args),
         Command::Install(args) => install::run(*args).await,
-        Command::Uninstall(args) => install::remove(args).await,
+        Command::Uninstall(args) => install::uninstall(args).await,
         Command::Version(args) => {
             version::print(args).await;
             Ok(())
@@ -99,6 +108,6 @@ async fn dispatch(command: Command) -> anyhow::Result<()> {
             completions::print(shell);
             Ok(())
         }
-        Command::Efs(Efs::Uninstall(args)) => uninstall::run(args).await,
+        Command::Reference => reference::print(&command()),
     }
 }

@@ -1,226 +1,201 @@
-//! `aquifer run`: the operators, from flags to running tasks.
+//! `aquifer run`: the operator, from flags to what its process runs.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use aquifer_efs::driver::{Driver, Management};
-use aquifer_efs::statics::{DriverConfig, Images, parse_node_selector, parse_tolerations};
-use aquifer_efs::volumes::Volumes;
 use aquifer_engine::lease::Timing;
-use aquifer_engine::live::client_config;
 use aquifer_engine::process::{self, Signal};
 use aquifer_engine::runtime::Runtime;
-use clap::{Args as ClapArgs, ValueEnum};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use aquifer_family::flags::renamed;
+use aquifer_family::{Family, Operator};
+use clap::{ArgMatches, Args as ClapArgs};
+use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::logs;
+use crate::connection::Connection;
+use crate::{families, logs};
 
-/// How the cluster is reached.
-#[derive(ClapArgs)]
-#[command(next_help_heading = "Cluster")]
-pub struct Connection {
-    /// Kubeconfig file; without it $KUBECONFIG, ~/.kube/config or the pod's service account
-    #[arg(long, env = "AQUIFER_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; without it the current one
-    #[arg(long, env = "AQUIFER_CONTEXT", value_name = "NAME")]
-    pub context: Option<String>,
-}
-
-impl Connection {
-    /// A client that neither retries for minutes nor waits for ever.
-    pub async fn client(&self) -> anyhow::Result<kube::Client> {
-        // One provider for the whole process; a second call finds it installed.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match (&self.kubeconfig, &self.context) {
-            (Some(path), _) => {
-                let file =
-                    Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
-                kube::Config::from_custom_kubeconfig(file, &options)
-                    .await
-                    .with_context(|| format!("cannot use {}", path.display()))?
-            }
-            (None, Some(name)) => kube::Config::from_kubeconfig(&options)
-                .await
-                .with_context(|| format!("cannot use context {name}"))?,
-            (None, None) => {
-                kube::Config::infer().await.context("no cluster: give --kubeconfig, or run in a pod")?
-            }
-        };
-        kube::Client::try_from(client_config(config)).context("cannot make a client")
-    }
-}
-
-/// The families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum Family {
-    /// SharedVolumes on AWS EFS, and the driver that mounts them
-    Efs,
-}
-
-impl Family {
-    /// As flags and variables name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Efs => "efs",
-        }
-    }
-}
-
-/// Who looks after the EFS driver.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Statics {
-    /// Aquifer installs and repairs it
-    Managed,
-    /// Somebody else does
-    External,
-}
-
+// Both names of the families are read by `renamed`, which knows which one was given.
 #[derive(ClapArgs)]
 pub struct Args {
     /// Families to run
-    #[arg(long, env = "AQUIFER_CONTROLLERS", value_enum, value_delimiter = ',', default_value = "efs")]
-    controllers: Vec<Family>,
+    #[arg(
+        id = "families",
+        long = "families",
+        env = "AQUIFER_FAMILIES",
+        value_parser = families::parser(),
+        value_delimiter = ',',
+        default_values = aquifer_families::DEFAULT,
+        value_name = "FAMILIES"
+    )]
+    _families: Vec<&'static dyn Family>,
+    /// The old name of --families
+    #[arg(
+        id = "controllers",
+        long = "controllers",
+        env = "AQUIFER_CONTROLLERS",
+        value_parser = families::parser(),
+        value_delimiter = ',',
+        value_name = "FAMILIES",
+        hide = true
+    )]
+    _controllers: Option<Vec<&'static dyn Family>>,
     /// Address of /livez, /readyz and /metrics
     #[arg(long, env = "AQUIFER_HTTP_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     http_listen: SocketAddr,
-    /// Log lines for machines or for people
+    /// Image of this operator, for the servers that it deploys
+    #[arg(long, env = "AQUIFER_IMAGE", value_name = "IMAGE")]
+    image: Option<String>,
+    /// Format of log lines
     #[arg(long, env = "AQUIFER_LOG_FORMAT", value_enum, default_value = "pretty")]
     log_format: logs::Format,
-    /// What is logged: error, warn, info, debug, trace, or per module
+    /// What is logged: error, warn, info, debug, trace, or a level for each module
     #[arg(long, env = "AQUIFER_LOG_LEVEL", default_value = "info", value_name = "FILTER")]
     log_level: String,
 
     // A flattened group passes its heading on to what follows it, so what has none of its own comes first.
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    election: Election,
+}
 
-    /// Namespace of the Lease by which replicas agree who works
+/// How replicas agree who acts.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Leader election")]
+struct Election {
+    /// Namespace of the operator, where the Lease of each family is: aquifer-FAMILY
     #[arg(
         long,
         env = "AQUIFER_LEASE_NAMESPACE",
-        default_value = "aquifer-system",
-        value_name = "NAMESPACE",
-        help_heading = "Leader election"
+        default_value = crate::install::NAMESPACE,
+        value_name = "NAMESPACE"
     )]
     lease_namespace: String,
-    /// Who we are in it; without it the host's name
-    #[arg(long, env = "AQUIFER_IDENTITY", value_name = "NAME", help_heading = "Leader election")]
+    /// Name of this replica in the Leases; by default the name of the host
+    #[arg(long, env = "AQUIFER_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
-
-    #[command(flatten)]
-    efs: EfsArgs,
+    /// How long a Lease must be without renewal before another replica takes it
+    #[arg(long, env = "AQUIFER_LEASE_DURATION", default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    lease_duration: Duration,
+    /// How long a replica acts without a renewal; at most four fifths of the lease duration
+    #[arg(long, env = "AQUIFER_LEASE_RENEW_DEADLINE", default_value = "6s", value_name = "DURATION", value_parser = duration)]
+    lease_renew_deadline: Duration,
+    /// Time between attempts to get or renew a Lease; at most half of the renew deadline
+    #[arg(long, env = "AQUIFER_LEASE_RETRY_PERIOD", default_value = "1500ms", value_name = "DURATION", value_parser = duration)]
+    lease_retry_period: Duration,
 }
 
-#[derive(ClapArgs)]
-#[command(next_help_heading = "EFS")]
-struct EfsArgs {
-    /// Who looks after the EFS driver
-    #[arg(long = "efs-statics", env = "AQUIFER_EFS_STATICS", value_enum, default_value = "managed")]
-    statics: Statics,
-    /// Namespace of the driver's node plugin
-    #[arg(long = "efs-namespace", env = "AQUIFER_EFS_NAMESPACE", default_value = aquifer_api::driver::DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
-    namespace: String,
-    /// Nodes that the node plugin runs on, as key=value,...; without it all workers
-    #[arg(long = "efs-node-selector", env = "AQUIFER_EFS_NODE_SELECTOR", value_name = "LABELS")]
-    node_selector: Option<String>,
-    /// Taints that it runs in spite of, as key[=value][:effect],...; * for all
-    #[arg(
-        long = "efs-tolerations",
-        env = "AQUIFER_EFS_TOLERATIONS",
-        default_value = "*",
-        value_name = "TAINTS"
-    )]
-    tolerations: String,
-    /// Image of the driver
-    #[arg(long = "efs-plugin-image", env = "AQUIFER_EFS_PLUGIN_IMAGE", default_value_t = Images::default().plugin, value_name = "IMAGE")]
-    plugin_image: String,
-    /// Image of the node driver registrar
-    #[arg(long = "efs-registrar-image", env = "AQUIFER_EFS_REGISTRAR_IMAGE", default_value_t = Images::default().registrar, value_name = "IMAGE")]
-    registrar_image: String,
-    /// Image of the liveness probe
-    #[arg(long = "efs-liveness-image", env = "AQUIFER_EFS_LIVENESS_IMAGE", default_value_t = Images::default().liveness, value_name = "IMAGE")]
-    liveness_image: String,
-}
-
-impl EfsArgs {
-    fn driver(self) -> anyhow::Result<Driver> {
-        let config = DriverConfig {
-            namespace: self.namespace,
-            images: Images {
-                plugin: self.plugin_image,
-                registrar: self.registrar_image,
-                liveness: self.liveness_image,
-            },
-            node_selector: self
-                .node_selector
-                .as_deref()
-                .map(parse_node_selector)
-                .transpose()
-                .context("--efs-node-selector")?,
-            tolerations: parse_tolerations(&self.tolerations).context("--efs-tolerations")?,
-            ..DriverConfig::default()
-        };
-        let management = match self.statics {
-            Statics::Managed => Management::Managed,
-            Statics::External => Management::External,
-        };
-        Ok(Driver { config, management })
+impl Election {
+    fn timing(&self) -> anyhow::Result<Timing> {
+        Timing::new(self.lease_duration, self.lease_renew_deadline, self.lease_retry_period)
+            .context("cannot use --lease-duration, --lease-renew-deadline and --lease-retry-period together")
     }
 }
 
-/// Runs until a signal, or until leadership is lost.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let parsed: SignedDuration =
+        text.parse().map_err(|_| anyhow::anyhow!("a duration is written like 10s or 1500ms"))?;
+    Duration::try_from(parsed).map_err(|_| anyhow::anyhow!("a duration cannot be negative"))
+}
+
+/// Runs until a signal, or until a Lease is lost.
+pub async fn run(args: Args, flags: &ArgMatches) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
-    let driver = args.efs.driver()?;
-    let client = args.connection.client().await?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = ?args.controllers, "Aquifer starts");
-    let families = args.controllers.iter().map(|family| match family {
-        Family::Efs => process::Family {
+    let timing = args.election.timing()?;
+    let operator = Operator { namespace: args.election.lease_namespace.clone(), image: args.image };
+    let chosen = families::in_order(&renamed(flags, "families", "controllers"));
+    let mut units = Vec::new();
+    for &family in &chosen {
+        let work = family.work(flags, &operator).unwrap_or_else(|error| error.exit());
+        units.push(process::Family {
             name: family.name().to_owned(),
-            controllers: vec![Box::new(Volumes), Box::new(driver.clone())],
-            servers: Vec::new(),
-        },
-    });
+            controllers: work.controllers,
+            servers: work.servers,
+        });
+    }
+    let client = args.connection.client().await?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        families = families::names(&chosen),
+        "Aquifer starts"
+    );
     let settings = process::Settings {
         client,
         runtime: Runtime::system(),
         http_listen: Some(args.http_listen),
         lease: process::LeaseSettings {
-            namespace: args.lease_namespace,
-            identity: args.identity.unwrap_or_else(host_name),
-            timing: Timing::default(),
+            namespace: args.election.lease_namespace,
+            identity: args.election.identity.unwrap_or_else(host_name),
+            timing,
         },
-        families: families.collect(),
+        families: units,
     };
     Ok(process::run(settings, signals()?).await?)
 }
 
-/// What the operating system tells us, in the engine's words.
+/// What the operating system's signals mean to the process.
 fn signals() -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
-    let (send, receive) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     let (mut hangup, mut terminate, mut interrupt) =
         (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         loop {
-            let told = tokio::select! {
-                Some(()) = hangup.recv() => Signal::Resync,
+            let meaning = tokio::select! {
+                _ = hangup.recv() => Signal::Resync,
                 _ = terminate.recv() => Signal::Stop,
                 _ = interrupt.recv() => Signal::Stop,
             };
-            if send.send(told).is_err() {
+            if sender.send(meaning).is_err() {
                 return;
             }
         }
     });
-    Ok(receive)
+    Ok(receiver)
 }
 
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Some(name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "aquifer".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        election: Election,
+    }
+
+    fn timing(arguments: &[&str]) -> anyhow::Result<Timing> {
+        let arguments = std::iter::once(&"run").chain(arguments);
+        Only::try_parse_from(arguments)?.election.timing()
+    }
+
+    #[test]
+    fn the_default_durations_are_the_engines() {
+        assert_eq!(timing(&[]).unwrap(), Timing::default());
+    }
+
+    #[test]
+    fn durations_that_are_not_safe_together_are_refused() {
+        assert_eq!(
+            timing(&["--lease-duration=30s", "--lease-renew-deadline=20s"]).unwrap().lease().as_secs(),
+            30
+        );
+        for (bad, word) in [
+            (["--lease-duration=6s", "--lease-retry-period=1s"], "--lease-renew-deadline"),
+            (["--lease-duration=soon", "--lease-retry-period=1s"], "10s or 1500ms"),
+            (["--lease-duration=10s", "--lease-retry-period=-1s"], "negative"),
+        ] {
+            let refused = format!("{:#}", timing(&bad).unwrap_err());
+            assert!(refused.contains(word), "{refused}");
+        }
+    }
 }

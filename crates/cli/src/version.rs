@@ -9,15 +9,15 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
+use crate::connection::Connection;
 use crate::install::{COMPONENT, NAME, NAME_LABEL, NAMESPACE, VERSION_LABEL};
-use crate::run::Connection;
 
 /// A version is asked for in passing; nobody waits long for it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(ClapArgs)]
 pub struct Args {
-    /// Only the version of this program; no cluster is asked
+    /// Print only the version of this program, without asking a cluster
     #[arg(long, env = "AQUIFER_VERSION_CLIENT", value_parser = BoolishValueParser::new())]
     client: bool,
     #[command(flatten)]

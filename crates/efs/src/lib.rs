@@ -1,10 +1,26 @@
 //! SharedVolumes on AWS EFS: a namespace gets a shared, writable volume from one small object ([`volumes`]), and the driver
-//! that mounts it is kept on every worker ([`driver`], with its content in [`statics`]).
+//! that mounts it is kept on every worker ([`driver`], with its content in [`statics`]). [`family`](family()) says all that others
+//! need to know about it.
 
+#[cfg(test)]
+mod binder;
 pub mod driver;
+mod family;
+mod fields;
+mod flags;
 pub mod kinds;
+pub mod names;
+mod needed;
+mod rights;
 #[cfg(test)]
 mod round_trip;
+#[cfg(test)]
+mod simulated;
 pub mod statics;
 pub mod uninstall;
 pub mod volumes;
+
+/// The family `efs`.
+pub fn family() -> &'static dyn aquifer_family::Family {
+    &family::Efs
+}

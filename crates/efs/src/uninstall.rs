@@ -6,13 +6,16 @@ use std::fmt;
 use std::time::Duration;
 
 use aquifer_api::component::{Component, ComponentReason, ComponentSpec, Desired};
-use aquifer_api::driver;
 use aquifer_api::efs::SharedVolume;
 use aquifer_base::Reason;
 use aquifer_engine::runtime::Runtime;
+use aquifer_family::{Error, Outcome, cannot};
+use async_trait::async_trait;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+
+use crate::names::driver;
 
 const MANAGER: &str = "aquifer-uninstall";
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -22,7 +25,7 @@ const NOTICE: Duration = Duration::from_secs(15);
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The marker is written; no operator has taken note of it yet.
+    /// The marker is written; no operator has seen it yet.
     Unnoticed {
         /// Whether it is time to worry.
         late: bool,
@@ -36,26 +39,14 @@ pub enum Progress {
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unnoticed { late: false } => f.write_str("waiting for the operator to take note"),
+            Self::Unnoticed { late: false } => f.write_str("waiting for the operator to see the request"),
             Self::Unnoticed { late: true } => {
-                f.write_str("no operator has taken note; is `aquifer run` running?")
+                f.write_str("no operator has seen the request; check that the operator runs")
             }
             Self::Removing(said) => f.write_str(said),
-            Self::Done => f.write_str("SharedVolumes and driver are gone"),
+            Self::Done => f.write_str("all SharedVolumes and the driver are gone"),
         }
     }
-}
-
-/// Why it cannot go on.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to {doing}: {source}")]
-pub struct Error {
-    doing: &'static str,
-    source: Box<kube::Error>,
-}
-
-fn failed(doing: &'static str) -> impl FnOnce(kube::Error) -> Error {
-    move |source| Error { doing, source: Box::new(source) }
 }
 
 /// An uninstall, with the rights of whoever asks for it.
@@ -78,7 +69,7 @@ impl Uninstall {
                 .map(|one| format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any()))
                 .collect()),
             Err(error) if is_not_found(&error) => Ok(Vec::new()),
-            Err(error) => Err(failed("list SharedVolumes")(error)),
+            Err(error) => Err(cannot("list SharedVolumes")(error)),
         }
     }
 
@@ -107,7 +98,7 @@ impl Uninstall {
         components
             .patch(driver::COMPONENT, &params, &Patch::Apply(body))
             .await
-            .map_err(failed("mark the driver as unwanted"))?;
+            .map_err(cannot("mark the driver as unwanted"))?;
         Ok(())
     }
 
@@ -115,7 +106,7 @@ impl Uninstall {
         let all = match Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await {
             Ok(all) => all,
             Err(error) if is_not_found(&error) => return Ok(()),
-            Err(error) => return Err(failed("list SharedVolumes")(error)),
+            Err(error) => return Err(cannot("list SharedVolumes")(error)),
         };
         for one in all.iter().filter(|one| one.metadata.deletion_timestamp.is_none()) {
             let api =
@@ -124,7 +115,7 @@ impl Uninstall {
             match deleted {
                 Ok(_) => {}
                 Err(error) if is_not_found(&error) => {}
-                Err(error) => return Err(failed("delete a SharedVolume")(error)),
+                Err(error) => return Err(cannot("delete a SharedVolume")(error)),
             }
         }
         Ok(())
@@ -133,7 +124,7 @@ impl Uninstall {
     async fn progress(&self, late: bool) -> Result<Progress, Error> {
         let components = Api::<Component>::all(self.client.clone());
         let component =
-            components.get(driver::COMPONENT).await.map_err(failed("read the driver's status"))?;
+            components.get(driver::COMPONENT).await.map_err(cannot("read the driver's status"))?;
         let status = component.status.clone().unwrap_or_default();
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
         Ok(match ready {
@@ -144,6 +135,30 @@ impl Uninstall {
                 }
             }
             _ => Progress::Unnoticed { late },
+        })
+    }
+}
+
+#[async_trait]
+impl aquifer_family::Uninstall for Uninstall {
+    async fn announcement(&self) -> Result<Vec<String>, Error> {
+        let volumes = self.shared_volumes().await?;
+        let count = volumes.len();
+        let mut lines = vec![format!(
+            "This deletes {count} SharedVolume(s), their claims and volumes, and then the EFS driver:"
+        )];
+        lines.extend(volumes.into_iter().map(|name| format!("  SharedVolume {name}")));
+        lines.push("The data at AWS stays.".to_owned());
+        Ok(lines)
+    }
+
+    async fn run(&self, patience: Duration, tell: &mut (dyn FnMut(String) + Send)) -> Result<Outcome, Error> {
+        Ok(match self.run(patience, |progress| tell(progress.to_string())).await? {
+            Progress::Done => Outcome::Done(format!(
+                "To install the driver again, while the operator runs: kubectl delete component {}",
+                driver::COMPONENT
+            )),
+            left => Outcome::Unfinished(left.to_string()),
         })
     }
 }

@@ -35,6 +35,10 @@ mod takeover;
 mod tenants;
 #[path = "efs/uninstall.rs"]
 mod uninstall;
+#[path = "efs/upgrade.rs"]
+mod upgrade;
+#[path = "efs/user_roles.rs"]
+mod user_roles;
 #[path = "efs/walk.rs"]
 mod walk;
 

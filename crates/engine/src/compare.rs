@@ -23,7 +23,7 @@ impl fmt::Display for Difference {
 }
 
 /// Keys by which the API server merges lists of maps; the first that all elements carry identifies an element.
-const LIST_KEYS: [&str; 7] = ["name", "type", "key", "mountPath", "containerPort", "port", "uid"];
+pub(crate) const LIST_KEYS: [&str; 7] = ["name", "type", "key", "mountPath", "containerPort", "port", "uid"];
 /// Maps whose values are quantities.
 const QUANTITIES: [&str; 8] =
     ["requests", "limits", "capacity", "hard", "used", "allocatable", "default", "defaultRequest"];

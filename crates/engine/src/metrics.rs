@@ -1,5 +1,7 @@
 //! What the process counts. Labels never hold object names: their number must stay bounded.
 
+mod reference;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -9,6 +11,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+pub use reference::{Described, described};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PassLabels {

@@ -4,8 +4,9 @@
 
 mod api;
 mod fuse;
+mod ownership;
 mod sim;
 
-pub use api::Model;
+pub use api::{Change, Model};
 pub use fuse::{Fuse, Mode};
 pub use sim::{Scene, Settled, Sim, WalkReport, walk};

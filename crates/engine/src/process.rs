@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use futures::future::BoxFuture;
 use kube::Client;
 use thiserror::Error;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
 use crate::health::{self, Health};
+use crate::latest::latest;
 use crate::lease::{self, Leadership, LostLease, Timing};
 use crate::metrics::Metrics;
 use crate::runner::{self, Context};
@@ -114,7 +115,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
         let taken = served.map_err(|source| Ended::Listen { address, source })?;
         tracing::info!(address = %taken, "Serving /livez, /readyz and /metrics");
     }
-    let (resync, resynced) = watch::channel(0_u64);
+    let (resync, resynced) = latest(0_u64);
     let mut running: JoinSet<String> = JoinSet::new();
     let mut elections: JoinSet<(String, Result<(), LostLease>)> = JoinSet::new();
     for family in families {
@@ -152,7 +153,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
                 Some(Signal::Stop) => break,
                 Some(Signal::Resync) => {
                     tracing::info!("Looking at every object again");
-                    resync.send_modify(|count| *count += 1);
+                    resync.increment();
                 }
                 None => return Err(Ended::Signals),
             },
@@ -202,12 +203,10 @@ fn election_ended(ended: Result<(String, Result<(), LostLease>), tokio::task::Jo
 
 async fn report_leadership(leadership: Leadership, metrics: Metrics, family: String) {
     let mut changes = leadership.changes();
+    let mut leads = changes.get();
     loop {
-        let leads = *changes.borrow_and_update();
         metrics.leading(&family, leads);
         tracing::info!(family, leads, "Leadership");
-        if changes.changed().await.is_err() {
-            return;
-        }
+        leads = changes.changed().await;
     }
 }

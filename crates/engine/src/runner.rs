@@ -8,7 +8,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -17,17 +16,18 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::{ApiError, Cluster, Verb, Write};
 use crate::controller::Controller;
 use crate::erased::Erased;
+use crate::events::Events;
 use crate::fault::{Class, gravest};
 use crate::health::Health;
+use crate::latest::Receiver;
 use crate::lease::Leadership;
 use crate::live::Live;
 use crate::metrics::Metrics;
-use crate::object::{Key, Kind, Object, ObjectRef};
+use crate::object::{Key, Object, ObjectRef};
 use crate::outside::{Outside, Question};
 use crate::pass::{Around, Outcome, Pass};
 use crate::queue::{Ended, Queue, Turn};
 use crate::runtime::Runtime;
-use crate::status::{Condition, cut};
 use crate::store::{Store, Stores, Woken};
 use crate::watching::watch;
 
@@ -39,8 +39,6 @@ const LOOK_DEADLINE: Duration = Duration::from_secs(30);
 const DRAIN: Duration = Duration::from_secs(20);
 /// Answers that nobody asked for again are dropped after this.
 const ANSWER_LIFE: Duration = Duration::from_hours(1);
-/// Kubernetes refuses longer notes.
-const NOTE_LIMIT: usize = 1024;
 
 /// What all controllers of a process share.
 #[derive(Clone)]
@@ -58,7 +56,7 @@ pub struct Context {
     /// Ends everything.
     pub shutdown: CancellationToken,
     /// Each message makes every key have a pass.
-    pub resync: tokio::sync::watch::Receiver<u64>,
+    pub resync: Receiver<u64>,
 }
 
 /// Runs a controller until shutdown.
@@ -81,9 +79,8 @@ async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
     }
     let live = Live::new(context.client.clone(), context.metrics.clone());
     let runtime = context.runtime.clone();
-    let reporter = Reporter { controller: controller.name().into(), instance: None };
     let shared = Arc::new(Shared {
-        recorder: Recorder::new(context.client.clone(), reporter),
+        events: Events::new(controller.name(), runtime.clone()),
         stores,
         outside: Outside::default(),
         live,
@@ -100,7 +97,7 @@ struct Shared {
     stores: Stores,
     outside: Outside,
     live: Live,
-    recorder: Recorder,
+    events: Events,
     runtime: Runtime,
     wake: UnboundedSender<Woken>,
 }
@@ -145,13 +142,8 @@ impl Runner {
                         self.take(&more);
                     }
                 }
-                changed = leading.changed() => {
-                    if changed.is_err() {
-                        break;
-                    }
-                    self.wake_everybody();
-                }
-                Ok(()) = resync.changed() => self.wake_everybody(),
+                _ = leading.changed() => self.wake_everybody(),
+                _ = resync.changed() => self.wake_everybody(),
                 () = tokio::time::sleep_until(deadline) => {
                     if Runtime::instant() >= resync_timer {
                         resync_timer = Runtime::instant() + self.shared.controller.resync();
@@ -341,7 +333,7 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
     }
     if let Some(subject) = &outcome.subject {
         for condition in &outcome.warnings {
-            publish(&shared, subject, condition).await;
+            shared.events.publish(&shared.live, &shared.controller.kind(), subject, condition).await;
         }
     }
     (turn.key, outcome)
@@ -357,27 +349,4 @@ async fn look(shared: Arc<Shared>, question: Question) {
     };
     let keys = shared.outside.put(&question, answer, shared.runtime.now());
     let _ = shared.wake.send(Woken { keys, everybody: false });
-}
-
-/// Tells people. A failure to tell is no failure of the pass.
-async fn publish(shared: &Shared, subject: &Object, condition: &Condition) {
-    let kind: Kind = shared.controller.kind();
-    let reference = k8s_openapi::api::core::v1::ObjectReference {
-        api_version: Some(kind.api_version()),
-        kind: Some(kind.kind.to_string()),
-        name: Some(subject.name().to_owned()),
-        namespace: Some(subject.namespace().to_owned()).filter(|ns| !ns.is_empty()),
-        uid: Some(subject.uid().to_owned()),
-        ..Default::default()
-    };
-    let event = Event {
-        type_: EventType::Warning,
-        reason: condition.reason.clone(),
-        note: Some(cut(&condition.message, NOTE_LIMIT).to_owned()),
-        action: "Reconcile".into(),
-        secondary: None,
-    };
-    if let Err(error) = shared.recorder.publish(&event, &reference).await {
-        tracing::warn!(object = %subject.key(), %error, "An event could not be published");
-    }
 }

@@ -434,15 +434,15 @@ mod tests {
     fn the_shape_comes_from_the_table_of_writers() {
         const US: Writer = Writer::Controller("us");
         let table = [
-            Field::new("Thing", "spec.size", Writer::User),
-            Field::new("Thing", "metadata.finalizers", US),
-            Field::new("Thing", "status.phase", US),
-            Field::new("Thing", "status.ref", US),
-            Field::new("Thing", "status.observedGeneration", US),
-            Field::new("Thing", "status.conditions[Ready]", US),
-            Field::new("Thing", "status.conditions[Odd]", US),
-            Field::new("Thing", "status.theirs", Writer::Controller("them")),
-            Field::new("Other", "status.more", US),
+            Field::of("Thing", "spec.size", Writer::User),
+            Field::of("Thing", "metadata.finalizers", US),
+            Field::of("Thing", "status.phase", US),
+            Field::of("Thing", "status.ref", US),
+            Field::of("Thing", "status.observedGeneration", US),
+            Field::of("Thing", "status.conditions[Ready]", US),
+            Field::of("Thing", "status.conditions[Odd]", US),
+            Field::of("Thing", "status.theirs", Writer::Controller("them")),
+            Field::of("Other", "status.more", US),
         ];
         assert_eq!(Shape::of(&table, "Thing", "us"), shape());
     }

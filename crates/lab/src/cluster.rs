@@ -309,6 +309,13 @@ impl Cluster {
         self.rook.as_ref().with_context(|| format!("cluster {name} was started without Rook"))
     }
 
+    /// Where etcd answers, or an error that says why it cannot be reached from here.
+    pub(crate) fn etcd_url(&self) -> Result<&str> {
+        let name = &self.name;
+        anyhow::ensure!(self.nodes.is_none(), "etcd of cluster {name} is within the network of its nodes");
+        Ok(&self.control_plane.etcd_url)
+    }
+
     pub(crate) fn keeper(&self) -> Arc<Keeper> {
         self.keeper.clone()
     }

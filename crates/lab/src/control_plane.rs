@@ -48,12 +48,17 @@ impl Ports {
     pub(crate) fn url(self) -> String {
         format!("https://127.0.0.1:{}", self.api_server)
     }
+
+    fn etcd_url(self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd)
+    }
 }
 
 /// Everything needed to start the programs of one cluster.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     pub(crate) server: Server,
+    pub(crate) etcd_url: String,
     pub(crate) admin: Identity,
     pub(crate) programs: Vec<Program>,
 }
@@ -104,7 +109,7 @@ impl ControlPlane {
             list.push(scheduler(dir, programs)?);
             list.push(plan.relay(dir, ports.api_server));
         }
-        Ok(Self { server, admin, programs: list })
+        Ok(Self { server, etcd_url: ports.etcd_url(), admin, programs: list })
     }
 
     pub(crate) fn authority(&self) -> &Authority {
@@ -169,7 +174,7 @@ pub(crate) fn says_port_taken(text: &str) -> bool {
 }
 
 fn etcd(dir: &Path, ports: Ports, programs: &Programs) -> Program {
-    let client = format!("http://127.0.0.1:{}", ports.etcd);
+    let client = ports.etcd_url();
     let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
     Program {
         name: ETCD.into(),
@@ -215,7 +220,7 @@ fn api_server(dir: &Path, ports: Ports, programs: &Programs, nodes: bool) -> Pro
         place: Place::Machine,
         path: programs.path(API_SERVER),
         args: vec![
-            format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
+            format!("--etcd-servers={}", ports.etcd_url()),
             "--etcd-compaction-interval=0".into(),
             format!("--secure-port={}", ports.api_server),
             format!("--tls-cert-file={}", file(certificates::SERVING_CERTIFICATE)),

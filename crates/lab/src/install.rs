@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use aquifer_api::roles;
+use aquifer_family::{Account as RightsOf, Rights};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -80,7 +80,7 @@ pub(crate) async fn served(client: &Client, name: &str) -> Result<()> {
 
 /// Installs the roles that let users work with our kinds.
 pub async fn user_roles(client: &Client) -> Result<()> {
-    for role in roles::user_roles() {
+    for role in aquifer_families::all().iter().flat_map(|family| family.user_roles()) {
         apply(client, typed("rbac.authorization.k8s.io/v1", "ClusterRole", &role)?).await?;
     }
     Ok(())
@@ -88,7 +88,7 @@ pub async fn user_roles(client: &Client) -> Result<()> {
 
 /// Gives the operator an account with the rights of a real installation, and gives its key.
 pub async fn identity(cluster: &Cluster) -> Result<Account> {
-    account(cluster, ACCOUNT, &roles::operator_rules()).await
+    account(cluster, ACCOUNT, &rights()).await
 }
 
 /// An account of another name that keeps only a part of each rule. What it does is not taken for what the operator does.
@@ -98,42 +98,54 @@ pub async fn lesser_identity(
     keeps: impl Fn(&PolicyRule) -> Vec<PolicyRule>,
 ) -> Result<Account> {
     ensure!(name != ACCOUNT, "{name} is the account with all rights");
-    let all = roles::operator_rules();
-    let rules: Vec<PolicyRule> = all.iter().flat_map(keeps).collect();
-    ensure!(rules != all, "nothing was taken away from {name}");
-    account(cluster, name, &rules).await
+    let all = rights();
+    let cluster_wide: Vec<PolicyRule> = all.cluster.iter().flat_map(keeps).collect();
+    ensure!(cluster_wide != all.cluster, "nothing was taken away from {name}");
+    account(cluster, name, &Rights { cluster: cluster_wide, ..all }).await
 }
 
-async fn account(cluster: &Cluster, name: &str, rules: &[PolicyRule]) -> Result<Account> {
+/// What a real installation of all families grants to the operator.
+fn rights() -> Rights {
+    Rights::of(RightsOf::Operator, &aquifer_families::all())
+}
+
+async fn account(cluster: &Cluster, name: &str, rights: &Rights) -> Result<Account> {
     let client = cluster.client()?;
     let api_version = "rbac.authorization.k8s.io/v1";
     let subjects = json!([{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }]);
     let role_ref =
         |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name });
     let wide = json!({ "name": name });
-    let narrow = json!({ "name": name, "namespace": NAMESPACE });
-    let objects = [
+    let mut objects = vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
-        json!({ "apiVersion": api_version, "kind": "ClusterRole", "metadata": wide, "rules": rules }),
+        json!({ "apiVersion": api_version, "kind": "ClusterRole", "metadata": wide, "rules": rights.cluster }),
         json!({ "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": wide,
             "roleRef": role_ref("ClusterRole"), "subjects": subjects }),
-        json!({ "apiVersion": api_version, "kind": "Role", "metadata": narrow, "rules": roles::operator_namespace_rules() }),
-        json!({ "apiVersion": api_version, "kind": "RoleBinding", "metadata": narrow,
-            "roleRef": role_ref("Role"), "subjects": subjects }),
     ];
+    let narrow = rights.namespaces.iter().map(|one| (one.namespace.as_str(), &one.rules));
+    for (namespace, rules) in std::iter::once((NAMESPACE, &rights.own_namespace)).chain(narrow) {
+        let metadata = json!({ "name": name, "namespace": namespace });
+        objects.extend([
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+            json!({ "apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": rules }),
+            json!({ "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
+                "roleRef": role_ref("Role"), "subjects": subjects }),
+        ]);
+    }
     for object in objects {
         apply(&client, object).await?;
     }
     let (token, kubeconfig) = cluster.service_account(NAMESPACE, name).await?;
-    in_effect(&client, &format!("system:serviceaccount:{NAMESPACE}:{name}"), rules).await?;
+    in_effect(&client, &format!("system:serviceaccount:{NAMESPACE}:{name}"), rights).await?;
     Ok(Account { token, kubeconfig })
 }
 
-/// Waits until the server knows both bindings: a refusal in its first moments would look like a missing rule.
-async fn in_effect(client: &Client, user: &str, rules: &[PolicyRule]) -> Result<()> {
+/// Waits until the server knows all bindings: a refusal in its first moments would look like a missing rule.
+async fn in_effect(client: &Client, user: &str, rights: &Rights) -> Result<()> {
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let narrow = roles::operator_namespace_rules();
-    for (rule, namespace) in [(rules.first(), ""), (narrow.first(), NAMESPACE)] {
+    let narrow = rights.namespaces.iter().map(|one| (one.rules.first(), one.namespace.as_str()));
+    let wide = [(rights.cluster.first(), ""), (rights.own_namespace.first(), NAMESPACE)];
+    for (rule, namespace) in wide.into_iter().chain(narrow) {
         let rule = rule.with_context(|| format!("{user} has no rights at all"))?;
         let first = |words: &Option<Vec<String>>| words.iter().flatten().next().cloned();
         let asked = json!({

@@ -27,6 +27,7 @@
 //! | [`operator`] | the operator's image, from this checkout |
 //! | [`audit`] | who called the API server, and what for |
 //! | [`usage`] | what the operator needed rights for, kept when the cluster is gone |
+//! | [`etcd`] | what an earlier version left in etcd: kept in a file, and written into a new cluster |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
 //! | [`proxy`] | faults between a client and the API server |
@@ -52,6 +53,7 @@ mod building;
 mod certificates;
 pub mod cluster;
 mod control_plane;
+pub mod etcd;
 mod home;
 pub mod install;
 mod keeper;

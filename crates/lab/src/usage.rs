@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use aquifer_api::roles;
+use aquifer_family::{Account, Rights};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, Call, Mark};
@@ -19,7 +19,7 @@ use crate::install::NAMESPACE;
 /// Where clusters started now leave their record when they end.
 pub const VARIABLE: &str = "AQUIFER_LAB_USAGE";
 
-/// Stands for all namespaces but the operator's own, and for all names that no rule names.
+/// Stands for all namespaces but the operator's own and those that rules name, and for all names that no rule names.
 pub const ANY: &str = "*";
 
 /// Field managers of ours that are not the operator: people with the command line. Those of the lab begin with its name.
@@ -94,7 +94,7 @@ pub fn read(dir: &Path) -> Result<BTreeSet<Usage>> {
 
 fn distil(cluster: &str, log: &Path) -> Result<BTreeSet<Usage>> {
     let mut found = BTreeSet::new();
-    let named = names();
+    let named = Named::by_rules();
     let audit = Audit::new(log.to_path_buf());
     audit.each(audit.beginning(), Mark::END, |call| {
         if !call.resource.is_empty() && is_of_the_operator(&call) {
@@ -109,7 +109,7 @@ fn distil(cluster: &str, log: &Path) -> Result<BTreeSet<Usage>> {
     Ok(found)
 }
 
-fn brief(cluster: &str, call: &Call, named: &BTreeSet<String>) -> Usage {
+fn brief(cluster: &str, call: &Call, named: &Named) -> Usage {
     let known = |word: &str, is: bool| if word.is_empty() || is { word.to_owned() } else { ANY.to_owned() };
     let resource = match call.subresource.as_str() {
         "" => call.resource.clone(),
@@ -122,8 +122,8 @@ fn brief(cluster: &str, call: &Call, named: &BTreeSet<String>) -> Usage {
         verb: call.verb.clone(),
         group: call.group.clone(),
         resource,
-        namespace: known(&call.namespace, call.namespace == NAMESPACE),
-        name: known(&call.name, named.contains(&call.name)),
+        namespace: known(&call.namespace, named.namespaces.contains(&call.namespace)),
+        name: known(&call.name, named.objects.contains(&call.name)),
         allowed: !call.denied,
     }
 }
@@ -145,10 +145,21 @@ fn is_manager(manager: &str) -> bool {
         && !NOT_THE_OPERATOR.contains(&manager)
 }
 
-/// The names that rules name.
-fn names() -> BTreeSet<String> {
-    let rules = roles::operator_rules().into_iter().chain(roles::operator_namespace_rules());
-    rules.filter_map(|rule| rule.resource_names).flatten().collect()
+/// What rules name.
+struct Named {
+    namespaces: BTreeSet<String>,
+    objects: BTreeSet<String>,
+}
+
+impl Named {
+    fn by_rules() -> Self {
+        let rights = Rights::of(Account::Operator, &aquifer_families::all());
+        let own = std::iter::once(NAMESPACE.to_owned());
+        let namespaces = own.chain(rights.namespaces.iter().map(|one| one.namespace.clone())).collect();
+        let narrow = rights.namespaces.into_iter().flat_map(|one| one.rules);
+        let rules = rights.cluster.into_iter().chain(rights.own_namespace).chain(narrow);
+        Self { namespaces, objects: rules.filter_map(|rule| rule.resource_names).flatten().collect() }
+    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,25 @@
 //! Benchmarks: programs, not tests. They measure beside the least work that gives the same result, and judge nothing.
 
-mod efs;
-mod efs_floor;
-mod measure;
-mod row;
+pub mod measure;
+pub mod row;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 
+pub use row::Row;
+
+use crate::families::{self, InLab};
 use crate::{host, lab, operator};
 
 /// How many requests are on their way at once, in the load and in every floor.
-const CONCURRENCY: usize = 32;
+pub const CONCURRENCY: usize = 32;
 
 /// Flags of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark
-    name: Name,
+    /// Which benchmark: the family that is measured
+    #[arg(value_parser = known())]
+    name: String,
     /// How many objects; several sizes show how the cost of one object grows
     #[arg(long, value_delimiter = ',', default_values_t = [300, 1000, 3000])]
     n: Vec<usize>,
@@ -26,10 +28,10 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Name {
-    /// SharedVolumes: create, ready, delete
-    Efs,
+/// The families that have a benchmark.
+fn known() -> PossibleValuesParser {
+    let named = |family: &&dyn InLab| Some(PossibleValue::new(family.name()).help(family.bench_about()?));
+    PossibleValuesParser::new(families::all().iter().filter_map(named).collect::<Vec<_>>())
 }
 
 /// Runs a benchmark for each size.
@@ -39,9 +41,10 @@ pub async fn run(args: Args) -> Result<()> {
     let program = operator::build(true)?;
     let mut rows = Vec::new();
     for n in args.n {
-        let new = match args.name {
-            Name::Efs => efs::run(n, &program).await?,
-        };
+        let mut new = Vec::new();
+        for family in families::all().iter().filter(|family| family.name() == args.name) {
+            new.extend(family.bench(n, &program).await?);
+        }
         if args.json {
             for row in &new {
                 println!("{}", serde_json::to_string(row)?);
@@ -57,6 +60,6 @@ pub async fn run(args: Args) -> Result<()> {
 }
 
 /// Progress, on stderr so that `--json` stays clean.
-fn say(text: &str) {
+pub fn say(text: &str) {
     eprintln!("bench: {text}");
 }

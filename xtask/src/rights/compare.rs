@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use aquifer_api::{driver, roles};
-use aquifer_lab::install::{NAMESPACE, USER};
+use aquifer_family::rights::{self, Namespaces};
+use aquifer_family::{Account, Grant, Held, Scope};
+use aquifer_lab::install::NAMESPACE;
 use aquifer_lab::usage::Usage;
 
 /// One verb on one resource, as a rule grants it.
@@ -11,71 +12,80 @@ use aquifer_lab::usage::Usage;
 pub struct Right {
     /// The reason that the chart gives.
     pub why: &'static str,
+    /// Who has it.
+    pub account: Account,
     pub verb: String,
     pub group: String,
     pub resource: String,
     /// The only object that it is for.
     pub name: Option<String>,
-    /// In the operator's own namespace only.
-    pub at_home: bool,
+    /// The only namespace that it holds in.
+    pub namespace: Option<String>,
 }
 
 impl Right {
     fn covers(&self, usage: &Usage) -> bool {
         (&self.verb, &self.group, &self.resource) == (&usage.verb, &usage.group, &usage.resource)
             && self.name.as_ref().is_none_or(|name| *name == usage.name)
-            && (!self.at_home || usage.namespace == NAMESPACE)
+            && self.namespace.as_ref().is_none_or(|namespace| *namespace == usage.namespace)
+            && user(self.account) == usage.user
     }
 
-    /// The resource as kubectl writes it, with the one object that it is about.
+    /// The resource as kubectl writes it, with the one object and the one namespace that it is about.
     pub fn place(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let name = self.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-        format!("{}{group}{name}", self.resource)
+        let namespace = self.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+        format!("{}{group}{name}{namespace}", self.resource)
     }
 }
 
-/// A right that no call shows, and what it is for all the same. Each is proved by a test that fails without it.
-#[derive(Debug)]
-pub struct Held {
-    pub verb: &'static str,
-    pub group: &'static str,
-    pub resource: &'static str,
-    pub reason: &'static str,
+/// The user that an account is to the API server.
+pub fn user(account: Account) -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{}", account.service_account())
 }
 
-/// As short as possible: a right that nobody can show is better taken away.
-pub const HELD: &[Held] = &[
-    Held { verb: "get", group: "", resource: "nodes", reason: PASSED_ON },
-    Held { verb: "patch", group: "", resource: "nodes", reason: PASSED_ON },
-];
-
-const PASSED_ON: &str = "the node plugin's role has it, and the server lets only those pass a right on who hold it; proved by \
-    rights::without_a_right_of_the_node_plugin_its_role_is_refused_and_named";
+/// The exceptions of all families.
+pub fn held() -> Vec<Held> {
+    aquifer_families::all().into_iter().flat_map(aquifer_family::Family::held).collect()
+}
 
 /// What the chart grants, right by right.
 pub fn granted() -> Vec<Right> {
-    let wide = roles::shared_grants().into_iter().chain(roles::efs_grants(driver::DEFAULT_NAMESPACE));
-    let all =
-        wide.map(|grant| (grant, false)).chain(roles::namespace_grants().into_iter().map(|g| (g, true)));
+    let mut rights: Vec<Right> =
+        rights::shared_grants().iter().flat_map(|grant| taken_apart(grant, &Namespaces::default())).collect();
+    for family in aquifer_families::all() {
+        let namespaces = Namespaces::defaults(family);
+        let grants = rights::grants(family, &namespaces);
+        rights.extend(grants.iter().flat_map(|grant| taken_apart(grant, &namespaces)));
+    }
+    rights
+}
+
+fn taken_apart(grant: &Grant, namespaces: &Namespaces) -> Vec<Right> {
+    let rule = &grant.rule;
+    let namespace = match grant.scope {
+        Scope::Cluster => None,
+        Scope::OwnNamespace => Some(NAMESPACE.to_owned()),
+        Scope::Namespace(value) => Some(namespaces.name(value).to_owned()),
+    };
+    let names: Vec<Option<String>> = match &rule.resource_names {
+        Some(names) => names.iter().cloned().map(Some).collect(),
+        None => vec![None],
+    };
     let mut rights = Vec::new();
-    for (roles::Grant { why, rule }, at_home) in all {
-        let names: Vec<Option<String>> = match &rule.resource_names {
-            Some(names) => names.iter().cloned().map(Some).collect(),
-            None => vec![None],
-        };
-        for group in rule.api_groups.iter().flatten() {
-            for resource in rule.resources.iter().flatten() {
-                for name in &names {
-                    rights.extend(rule.verbs.iter().map(|verb| Right {
-                        why,
-                        verb: verb.clone(),
-                        group: group.clone(),
-                        resource: resource.clone(),
-                        name: name.clone(),
-                        at_home,
-                    }));
-                }
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            for name in &names {
+                rights.extend(rule.verbs.iter().map(|verb| Right {
+                    why: grant.why,
+                    account: grant.account,
+                    verb: verb.clone(),
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    name: name.clone(),
+                    namespace: namespace.clone(),
+                }));
             }
         }
     }
@@ -107,7 +117,7 @@ pub struct Verdict {
     /// Writes of an operator that was not its own account.
     pub disguised: BTreeSet<Usage>,
     /// Exceptions that are used after all, or that are about nothing.
-    pub needless: Vec<&'static Held>,
+    pub needless: Vec<Held>,
 }
 
 impl Verdict {
@@ -130,12 +140,14 @@ impl Verdict {
 }
 
 /// Compares.
-pub fn compare(granted: Vec<Right>, used: &BTreeSet<Usage>, held: &'static [Held]) -> Verdict {
+pub fn compare(granted: Vec<Right>, used: &BTreeSet<Usage>, held: &[Held]) -> Verdict {
     let mut verdict = Verdict::default();
     // Accounts with fewer rights are there to be refused; what they do counts for nothing.
-    let of_the_operator = || used.iter().filter(|usage| usage.user == USER);
+    let accounts: BTreeSet<String> =
+        granted.iter().map(|right| right.account).chain([Account::Operator]).map(user).collect();
+    let of_our_accounts = || used.iter().filter(|usage| accounts.contains(&usage.user));
     verdict.disguised = used.iter().filter(|usage| usage.is_in_disguise()).cloned().collect();
-    for usage in of_the_operator() {
+    for usage in of_our_accounts() {
         let covered = granted.iter().any(|right| right.covers(usage));
         let list = match (covered, usage.allowed) {
             (true, true) => continue,
@@ -147,7 +159,7 @@ pub fn compare(granted: Vec<Right>, used: &BTreeSet<Usage>, held: &'static [Held
     }
     let mut excused = Vec::new();
     for right in granted {
-        let used = of_the_operator().any(|usage| usage.allowed && right.covers(usage));
+        let used = of_our_accounts().any(|usage| usage.allowed && right.covers(usage));
         let excuse = held.iter().find(|held| {
             (held.verb, held.group, held.resource) == (&right.verb, &right.group, &right.resource)
         });
@@ -161,8 +173,11 @@ pub fn compare(granted: Vec<Right>, used: &BTreeSet<Usage>, held: &'static [Held
         };
         verdict.rights.push((right, standing));
     }
-    verdict.needless =
-        held.iter().filter(|held| !excused.contains(&(held.verb, held.group, held.resource))).collect();
+    verdict.needless = held
+        .iter()
+        .filter(|held| !excused.contains(&(held.verb, held.group, held.resource)))
+        .copied()
+        .collect();
     verdict
 }
 
@@ -177,14 +192,15 @@ mod tests {
             group: String::new(),
             resource: resource.into(),
             name: None,
-            at_home: false,
+            account: Account::Operator,
+            namespace: None,
         }
     }
 
     fn usage(verb: &str, resource: &str) -> Usage {
         Usage {
             cluster: "one".into(),
-            user: USER.into(),
+            user: user(Account::Operator),
             manager: String::new(),
             verb: verb.into(),
             group: String::new(),
@@ -211,7 +227,7 @@ mod tests {
     #[test]
     fn a_right_for_one_name_or_at_home_is_used_only_there() {
         let named = Right { name: Some("ours".into()), ..right("delete", "namespaces") };
-        let home = Right { at_home: true, ..right("get", "leases") };
+        let home = Right { namespace: Some(NAMESPACE.into()), ..right("get", "leases") };
         let granted = vec![named, home];
         let elsewhere = of([usage("delete", "namespaces"), usage("get", "leases")]);
         let verdict = compare(granted.clone(), &elsewhere, &[]);
@@ -235,10 +251,36 @@ mod tests {
 
     #[test]
     fn an_account_with_fewer_rights_proves_nothing_and_harms_nothing() {
-        let lesser = |allowed| Usage { user: format!("{USER}-less"), allowed, ..usage("get", "pods") };
+        let lesser = |allowed| Usage {
+            user: format!("{}-less", user(Account::Operator)),
+            allowed,
+            ..usage("get", "pods")
+        };
         let verdict = compare(vec![right("get", "pods")], &of([lesser(true), lesser(false)]), &[]);
         assert_eq!(verdict.unused().count(), 1);
         assert!(verdict.missing.is_empty() && verdict.beyond.is_empty() && verdict.disguised.is_empty());
+    }
+
+    #[test]
+    fn each_account_has_its_own_rights() {
+        let server = Account::Server("api");
+        let granted = vec![right("get", "pods"), Right { account: server, ..right("list", "pods") }];
+        let by_server = |verb: &str| Usage { user: user(server), ..usage(verb, "pods") };
+        assert!(compare(granted.clone(), &of([usage("get", "pods"), by_server("list")]), &[]).is_good());
+        let verdict = compare(granted, &of([usage("list", "pods"), by_server("get")]), &[]);
+        assert_eq!((verdict.unused().count(), verdict.beyond.len()), (2, 2));
+    }
+
+    #[test]
+    fn a_right_in_a_named_namespace_is_used_only_there() {
+        let granted = vec![Right { namespace: Some("rook-ceph".into()), ..right("get", "pods") }];
+        let there = Usage { namespace: "rook-ceph".into(), ..usage("get", "pods") };
+        assert!(compare(granted.clone(), &of([there.clone()]), &[]).is_good());
+        let verdict = compare(granted.clone(), &of([usage("get", "pods")]), &[]);
+        assert_eq!((verdict.unused().count(), verdict.beyond.len()), (1, 1));
+        // A watch of all namespaces needs a right in all of them.
+        let everywhere = Usage { namespace: String::new(), ..there };
+        assert_eq!(compare(granted, &of([everywhere]), &[]).beyond.len(), 1);
     }
 
     #[test]
@@ -264,7 +306,7 @@ mod tests {
         let find = |verb: &str, resource: &str| {
             all.iter().find(|right| right.verb == verb && right.resource == resource)
         };
-        assert!(find("get", "leases").is_some_and(|right| right.at_home));
+        assert!(find("get", "leases").is_some_and(|right| right.namespace.is_some()));
         assert!(find("delete", "daemonsets").is_some_and(|right| right.name.is_some()));
         assert!(find("create", "daemonsets").is_some_and(|right| right.name.is_none()));
     }

@@ -1,18 +1,18 @@
-//! Brings one object to the cluster, and tells what that changed. Takes nothing that belongs to somebody else.
+//! Brings one object to the cluster, and says what that changed. Takes over nothing that is not ours, unless told to.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use aquifer_api::labels;
+use aquifer_api::labels::{self, PART_OF};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use tokio::time::Instant;
 
-use super::objects::{NAME, PART_OF, api_of, kind, title};
+use super::objects::{NAME, api_of, kind, title};
 
 const MANAGER: &str = "aquifer-install";
-const CRD: &str = "CustomResourceDefinition";
+pub const CRD: &str = "CustomResourceDefinition";
 /// How long the API server may take to serve a new kind.
 const PATIENCE: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -23,7 +23,7 @@ pub enum Change {
     Created,
     Changed,
     Unchanged,
-    /// It is somebody else's, and good enough as it is.
+    /// It is not ours, and is left as it is.
     Left,
 }
 
@@ -48,19 +48,19 @@ pub async fn look(client: &Client, object: &DynamicObject) -> anyhow::Result<Opt
 
 /// Fails when the object that is there must not be changed by us.
 pub fn may_change(object: &DynamicObject, live: &DynamicObject) -> anyhow::Result<()> {
-    // A kind may come from anywhere, and outlives whoever installed it; a namespace that is not ours is used as it is.
+    // Definitions and namespaces that are not ours are used as they are. A definition outlives the release that installed it.
     if [CRD, "Namespace"].contains(&kind(object)) {
         return Ok(());
     }
     if let Some(release) = release(live) {
         bail!(
-            "{} belongs to the Helm release {release}: use helm to upgrade it, or helm uninstall it first",
+            "cannot change {}: it belongs to the Helm release {release}. Use helm upgrade, or helm uninstall first",
             title(object)
         );
     }
     if !is_ours(live) {
         bail!(
-            "{} is there already and is not Aquifer's (it has no label {PART_OF}={NAME}): remove it or rename it first",
+            "cannot change {}: it is not Aquifer's (it has no label {PART_OF}={NAME}). Delete or rename it first",
             title(object)
         );
     }
@@ -84,8 +84,9 @@ pub async fn try_out(
     client: &Client,
     object: &DynamicObject,
     live: Option<&DynamicObject>,
+    take_over: bool,
 ) -> anyhow::Result<()> {
-    if left_alone(object, live) {
+    if left_alone(object, live, take_over) {
         return Ok(());
     }
     patch(client, object, &PatchParams::apply(MANAGER).force().dry_run()).await.map(drop)
@@ -96,8 +97,9 @@ pub async fn apply(
     client: &Client,
     object: &DynamicObject,
     live: Option<&DynamicObject>,
+    take_over: bool,
 ) -> anyhow::Result<Change> {
-    if left_alone(object, live) {
+    if left_alone(object, live, take_over) {
         return Ok(Change::Left);
     }
     let written = patch(client, object, &PatchParams::apply(MANAGER).force()).await?;
@@ -108,8 +110,9 @@ pub async fn apply(
     })
 }
 
-fn left_alone(object: &DynamicObject, live: Option<&DynamicObject>) -> bool {
-    kind(object) == "Namespace" && live.is_some_and(|live| !is_ours(live))
+fn left_alone(object: &DynamicObject, live: Option<&DynamicObject>, take_over: bool) -> bool {
+    let may_be_foreign = kind(object) == "Namespace" || (kind(object) == CRD && !take_over);
+    may_be_foreign && live.is_some_and(|live| !is_ours(live))
 }
 
 async fn patch(
@@ -137,7 +140,12 @@ pub async fn wait_until_served(client: &Client, objects: &[DynamicObject]) -> an
             }
             if Instant::now() > deadline {
                 let said: Vec<_> = conditions.iter().filter_map(|is| is.message.clone()).collect();
-                bail!("{} is not served after {} s: {}", title(object), PATIENCE.as_secs(), said.join("; "));
+                bail!(
+                    "cannot use {}: the cluster does not serve it after {} s: {}",
+                    title(object),
+                    PATIENCE.as_secs(),
+                    said.join("; ")
+                );
             }
             tokio::time::sleep(INTERVAL).await;
         }

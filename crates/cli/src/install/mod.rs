@@ -5,47 +5,52 @@ mod apply;
 mod needed;
 mod objects;
 mod present;
-mod remove;
 mod rollout;
+mod uninstall;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use aquifer_family::Family;
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
 use kube::api::DynamicObject;
 use kube::{Client, ResourceExt as _};
 
-use self::apply::Change;
+use self::apply::{CRD, Change};
 pub use self::objects::{COMPONENT, NAME, NAME_LABEL, NAMESPACE, VERSION_LABEL};
-use self::objects::{DEFAULT_IMAGE, Wanted, title};
+use self::objects::{DEFAULT_IMAGE, Wanted, kind, title};
 use self::present::Present;
-pub use self::remove::{Args as RemoveArgs, run as remove};
-use crate::run::{Connection, Family};
+pub use self::uninstall::{Args as UninstallArgs, run as uninstall};
+use crate::connection::Connection;
+use crate::families;
 
 #[derive(ClapArgs)]
 pub struct Args {
     /// Print the objects as YAML and change nothing
     #[arg(long, env = "AQUIFER_INSTALL_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
-    /// Image of the operator; else the one that is installed, or at first the one that `cargo xtask image` makes
+    /// Image of the operator; by default the installed one, or at first the one that `cargo xtask image` makes
     #[arg(long, env = "AQUIFER_INSTALL_IMAGE", value_name = "IMAGE", value_parser = image)]
     image: Option<String>,
-    /// Namespace of the operator, made when it is missing; else where it is installed, or at first aquifer-system
+    /// Namespace of the operator, created if missing; by default the installed one, or at first aquifer-system
     #[arg(long, short, env = "AQUIFER_INSTALL_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
-    /// How many; one acts, the others stand by. Else as many as are installed, or at first 2
+    /// Number of replicas, of which one acts and the others wait; by default as many as installed, or at first 2
     #[arg(long, env = "AQUIFER_INSTALL_REPLICAS", value_name = "N", value_parser = clap::value_parser!(i32).range(0..=10))]
     replicas: Option<i32>,
-    /// Families to run; each brings its own rights. Else those that are installed, or at first efs
+    /// Families to run, each with its own kinds and rights; by default the installed ones, or at first efs
     #[arg(
         long,
         env = "AQUIFER_INSTALL_FAMILIES",
-        value_enum,
+        value_parser = families::parser(),
         value_delimiter = ',',
         value_name = "FAMILIES"
     )]
-    families: Option<Vec<Family>>,
+    families: Option<Vec<&'static dyn Family>>,
+    /// Replace definitions of our kinds that another tool installed; by default they are left as they are
+    #[arg(long, env = "AQUIFER_INSTALL_TAKE_OVER", value_parser = BoolishValueParser::new())]
+    take_over: bool,
     /// Wait until all replicas are ready
     #[arg(long, env = "AQUIFER_INSTALL_WAIT", value_parser = BoolishValueParser::new())]
     wait: bool,
@@ -57,16 +62,14 @@ pub struct Args {
 }
 
 impl Args {
-    /// What was said, for the rest what is there, for the rest the defaults.
+    /// The choices that were made now, else those of the installation, else the defaults.
     fn wanted(&self, namespace: String, there: Present) -> Wanted {
-        let mut families = self.families.clone().or(there.families).unwrap_or_else(|| vec![Family::Efs]);
-        families.sort_unstable();
-        families.dedup();
+        let families = self.families.clone().or(there.families).unwrap_or_else(aquifer_families::default);
         Wanted {
             image: self.image.clone().or(there.image).unwrap_or_else(|| DEFAULT_IMAGE.to_owned()),
             namespace,
             replicas: self.replicas.or(there.replicas).unwrap_or(2),
-            families,
+            families: families::in_order(&families),
         }
     }
 }
@@ -83,23 +86,24 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let there = Present::read(&client, &namespace).await?;
     let wanted = args.wanted(namespace, there);
     let objects = wanted.objects()?;
-    let found = rehearse(&client, &objects).await?;
+    let found = rehearse(&client, &objects, args.take_over).await?;
     let (mut created, mut changed, mut unchanged) = (0, 0, 0);
     for (object, live) in objects.iter().zip(&found) {
-        let change = apply::apply(&client, object, live.as_ref()).await?;
+        let change = apply::apply(&client, object, live.as_ref(), args.take_over).await?;
         match change {
             Change::Created => created += 1,
             Change::Changed => changed += 1,
             Change::Unchanged | Change::Left => unchanged += 1,
         }
-        say!("{:<9} {}", change.word(), title(object));
+        let note = if change == Change::Left && kind(object) == CRD { FOREIGN_CRD } else { "" };
+        say!("{:<9} {}{note}", change.word(), title(object));
     }
     apply::wait_until_served(&client, &objects).await?;
     say!("{} objects: {created} created, {changed} changed, {unchanged} as they should be", objects.len());
     say!("image: {}", wanted.image);
     for component in needed::unwanted(&client).await? {
         say!(
-            "Component {component} is marked as removed and stays away; to have it: kubectl delete component {component}"
+            "Component {component} is marked as removed and will not be installed; to install it: kubectl delete component {component}"
         );
     }
     if args.wait {
@@ -108,8 +112,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is said of a definition that was left as it is.
+const FOREIGN_CRD: &str = " (not installed by Aquifer; --take-over replaces it)";
+
 /// Everything is looked at, and as far as possible tried, before anything is written: a refusal leaves nothing half done. Gives what is there.
-async fn rehearse(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<Vec<Option<DynamicObject>>> {
+async fn rehearse(
+    client: &Client,
+    objects: &[DynamicObject],
+    take_over: bool,
+) -> anyhow::Result<Vec<Option<DynamicObject>>> {
     let mut found = Vec::new();
     for object in objects {
         let live = apply::look(client, object).await?;
@@ -122,7 +133,7 @@ async fn rehearse(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<
     for (object, live) in objects.iter().zip(&found) {
         // In a namespace that is still to be made, nothing can be tried.
         if object.namespace().is_none() || !homeless {
-            apply::try_out(client, object, live.as_ref()).await?;
+            apply::try_out(client, object, live.as_ref(), take_over).await?;
         }
     }
     Ok(found)

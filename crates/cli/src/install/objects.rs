@@ -1,14 +1,16 @@
 //! The objects of an installation. Must stay the same as what `charts/aquifer` renders with its default values; only the label
-//! that says who manages them differs. Talks to nobody.
+//! that says who manages them differs. Asks no cluster.
 
 use anyhow::Context as _;
-use aquifer_api::{driver, labels, roles};
+use aquifer_api::labels::{self, PART_OF};
+use aquifer_family::rights::{self, RBAC};
+use aquifer_family::{Account, Family, Rights};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::run::Family;
+use crate::families;
 
 /// Name of nearly all objects. Fixed, because one Aquifer serves a cluster.
 pub const NAME: &str = "aquifer";
@@ -20,15 +22,12 @@ pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "operator");
 /// Label with the version of the operator.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
-/// Label with [`NAME`], by which our objects are known.
-pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// The image that `cargo xtask image` makes.
 pub const DEFAULT_IMAGE: &str = concat!("localhost/aquifer:", env!("CARGO_PKG_VERSION"));
 
-/// The variable that names the families to run.
-pub const FAMILIES: &str = "AQUIFER_CONTROLLERS";
+/// The variable that names the families to run, and its old name.
+pub const FAMILIES: [&str; 2] = ["AQUIFER_FAMILIES", "AQUIFER_CONTROLLERS"];
 
-const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
 /// What a user can choose.
@@ -36,14 +35,14 @@ pub struct Wanted {
     pub image: String,
     pub namespace: String,
     pub replicas: i32,
-    pub families: Vec<Family>,
+    pub families: Vec<&'static dyn Family>,
 }
 
 impl Wanted {
     /// All objects, in the order in which they are made.
     pub fn objects(&self) -> anyhow::Result<Vec<DynamicObject>> {
         let mut all = vec![self.home()];
-        all.extend(kinds()?);
+        all.extend(self.kinds()?);
         all.push(json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.here(NAME),
             "automountServiceAccountToken": false,
@@ -52,7 +51,9 @@ impl Wanted {
         all.extend(self.user_roles()?);
         all.push(self.service());
         all.push(self.deployment());
-        all.into_iter().map(|object| serde_json::from_value(object).context("not an object")).collect()
+        all.into_iter()
+            .map(|object| serde_json::from_value(object).context("cannot make an object"))
+            .collect()
     }
 
     fn here(&self, name: &str) -> Value {
@@ -66,36 +67,34 @@ impl Wanted {
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace, "labels": labels } })
     }
 
-    fn rights(&self) -> [Value; 4] {
-        let mut rules: Vec<_> = roles::shared_grants();
-        for family in &self.families {
-            rules.extend(match family {
-                Family::Efs => roles::efs_grants(driver::DEFAULT_NAMESPACE),
-            });
-        }
-        let rules: Vec<_> = rules.into_iter().map(|grant| grant.rule).collect();
+    /// In the whole cluster, in the operator's namespace, and in each namespace that a family works in.
+    fn rights(&self) -> Vec<Value> {
+        let rights = Rights::of(Account::Operator, &self.families);
         let wide = json!({ "name": NAME, "labels": all_labels() });
-        let role = |kind: &str| json!({ "apiGroup": RBAC, "kind": kind, "name": NAME });
+        let role = |kind: &str, name: &str| json!({ "apiGroup": RBAC, "kind": kind, "name": name });
         let subjects = json!([{ "kind": "ServiceAccount", "name": NAME, "namespace": self.namespace }]);
-        [
-            json!({ "apiVersion": RBAC_V1, "kind": "ClusterRole", "metadata": wide, "rules": rules }),
+        let mut all = vec![
+            json!({ "apiVersion": RBAC_V1, "kind": "ClusterRole", "metadata": wide, "rules": rights.cluster }),
             json!({ "apiVersion": RBAC_V1, "kind": "ClusterRoleBinding", "metadata": wide,
-                "roleRef": role("ClusterRole"), "subjects": subjects }),
-            json!({ "apiVersion": RBAC_V1, "kind": "Role", "metadata": self.here(NAME),
-                "rules": roles::operator_namespace_rules() }),
-            json!({ "apiVersion": RBAC_V1, "kind": "RoleBinding", "metadata": self.here(NAME),
-                "roleRef": role("Role"), "subjects": subjects }),
-        ]
+                "roleRef": role("ClusterRole", NAME), "subjects": subjects }),
+        ];
+        let own = (NAME.to_owned(), &self.namespace, &rights.own_namespace);
+        let of_families =
+            rights.namespaces.iter().map(|one| (one.role(Account::Operator), &one.namespace, &one.rules));
+        for (name, namespace, rules) in std::iter::once(own).chain(of_families) {
+            let metadata = json!({ "name": name, "namespace": namespace, "labels": all_labels() });
+            all.extend([
+                json!({ "apiVersion": RBAC_V1, "kind": "Role", "metadata": metadata, "rules": rules }),
+                json!({ "apiVersion": RBAC_V1, "kind": "RoleBinding", "metadata": metadata,
+                    "roleRef": role("Role", &name), "subjects": subjects }),
+            ]);
+        }
+        all
     }
 
     fn user_roles(&self) -> anyhow::Result<Vec<Value>> {
-        let mut all = Vec::new();
-        for family in &self.families {
-            all.extend(match family {
-                Family::Efs => roles::user_roles(),
-            });
-        }
-        all.into_iter().map(|role| labelled(serde_json::to_value(role)?)).collect()
+        let all = self.families.iter().flat_map(|family| family.user_roles());
+        all.map(|role| labelled(serde_json::to_value(role)?)).collect()
     }
 
     fn service(&self) -> Value {
@@ -158,37 +157,38 @@ impl Wanted {
     fn environment(&self) -> Vec<Value> {
         let is = |name: &str, value: &str| json!({ "name": name, "value": value });
         let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": path } } });
-        let families: Vec<&str> = self.families.iter().map(|family| family.name()).collect();
         let mut all = vec![
-            is(FAMILIES, &families.join(",")),
+            is(FAMILIES[0], &families::names(&self.families)),
+            is("AQUIFER_IMAGE", &self.image),
             is("AQUIFER_HTTP_LISTEN", "0.0.0.0:8080"),
             is("AQUIFER_LOG_FORMAT", "json"),
             is("AQUIFER_LOG_LEVEL", "info"),
+            is("AQUIFER_LEASE_DURATION", "10s"),
+            is("AQUIFER_LEASE_RENEW_DEADLINE", "6s"),
+            is("AQUIFER_LEASE_RETRY_PERIOD", "1500ms"),
             field("AQUIFER_LEASE_NAMESPACE", "metadata.namespace"),
             field("AQUIFER_IDENTITY", "metadata.name"),
         ];
-        for family in &self.families {
-            match family {
-                Family::Efs => all.extend([
-                    is("AQUIFER_EFS_STATICS", "managed"),
-                    is("AQUIFER_EFS_NAMESPACE", driver::DEFAULT_NAMESPACE),
-                    is("AQUIFER_EFS_TOLERATIONS", "*"),
-                ]),
-            }
-        }
+        let of_families = self.families.iter().flat_map(|family| family.environment());
+        all.extend(of_families.map(|(name, value)| is(name, &value)));
         all
     }
-}
 
-/// Our kinds. Marked so that Helm keeps them, should it ever own them.
-fn kinds() -> anyhow::Result<Vec<Value>> {
-    let mut all = Vec::new();
-    for crd in aquifer_api::crds() {
-        let mut crd = labelled(serde_json::to_value(crd)?)?;
-        crd["metadata"]["annotations"]["helm.sh/resource-policy"] = "keep".into();
-        all.push(crd);
+    /// The kinds of the families, and those that families share. Marked so that Helm keeps them, should it ever own them.
+    fn kinds(&self) -> anyhow::Result<Vec<Value>> {
+        let mut all = Vec::new();
+        for crd in aquifer_families::crds(&self.families) {
+            let mut crd = labelled(serde_json::to_value(crd)?)?;
+            crd["metadata"]["annotations"]["helm.sh/resource-policy"] = "keep".into();
+            all.push(crd);
+        }
+        Ok(all)
     }
-    Ok(all)
+
+    /// The Leases that replicas of the operator make.
+    pub fn leases(&self) -> Vec<String> {
+        self.families.iter().map(|family| rights::lease(*family)).collect()
+    }
 }
 
 fn selector() -> Value {
@@ -208,7 +208,7 @@ fn all_labels() -> Value {
 /// With the labels of all our objects beside its own.
 fn labelled(mut object: Value) -> anyhow::Result<Value> {
     let labels = all_labels();
-    for (key, value) in labels.as_object().context("labels are a map")? {
+    for (key, value) in labels.as_object().context("cannot label an object")? {
         object["metadata"]["labels"][key] = value.clone();
     }
     Ok(object)
@@ -216,7 +216,7 @@ fn labelled(mut object: Value) -> anyhow::Result<Value> {
 
 /// The API that holds the object.
 pub fn api_of(client: &Client, object: &DynamicObject) -> anyhow::Result<Api<DynamicObject>> {
-    let types = object.types.as_ref().context("an object without a kind")?;
+    let types = object.types.as_ref().context("cannot find the API of an object without a kind")?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
     Ok(match object.namespace() {
         Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),

@@ -1,20 +1,20 @@
 //! The installation that a cluster has already: where it is, and what was chosen for it. Changes nothing.
 
 use anyhow::{Context as _, bail};
-use clap::ValueEnum as _;
+use aquifer_api::labels::PART_OF;
+use aquifer_family::Family;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{Api, Client, ResourceExt as _};
 
-use super::objects::{FAMILIES, NAME, NAMESPACE, PART_OF};
-use crate::run::Family;
+use super::objects::{FAMILIES, NAME, NAMESPACE};
 
 /// What was chosen for the operator that is there.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Present {
     pub image: Option<String>,
     pub replicas: Option<i32>,
-    pub families: Option<Vec<Family>>,
+    pub families: Option<Vec<&'static dyn Family>>,
 }
 
 impl Present {
@@ -30,14 +30,13 @@ impl Present {
         let pod = spec.and_then(|spec| spec.template.spec.as_ref());
         let container = pod.and_then(|pod| pod.containers.iter().find(|one| one.name == NAME));
         let variables = container.and_then(|container| container.env.as_deref()).unwrap_or_default();
-        let families = variables.iter().find(|one| one.name == FAMILIES).and_then(|one| one.value.as_deref());
+        let variable = |name| variables.iter().find(|one| one.name == name)?.value.as_deref();
+        let families = FAMILIES.into_iter().find_map(variable);
         Self {
             image: container.and_then(|container| container.image.clone()),
             replicas: spec.and_then(|spec| spec.replicas),
             // One that this program does not know cannot be kept.
-            families: families.and_then(|names| {
-                names.split(',').map(|name| Family::from_str(name, false)).collect::<Result<_, _>>().ok()
-            }),
+            families: families.and_then(|names| names.split(',').map(aquifer_families::named).collect()),
         }
     }
 }
@@ -61,7 +60,7 @@ pub fn place(home: Option<&str>, asked: Option<&str>) -> anyhow::Result<String> 
         && home != asked
     {
         bail!(
-            "Aquifer is installed in namespace {home}, and one serves the whole cluster: leave --namespace out, or say {home}"
+            "cannot use namespace {asked}: Aquifer is installed in namespace {home}, and one installation serves the whole cluster. Leave --namespace out"
         );
     }
     Ok(home.or(asked).unwrap_or(NAMESPACE).to_owned())
@@ -85,15 +84,17 @@ mod tests {
 
     #[test]
     fn what_was_chosen_is_read_back() {
-        let live = |families: &str| -> Deployment {
+        let live = |variable: &str, families: &str| -> Deployment {
             serde_json::from_value(json!({ "spec": { "replicas": 3, "selector": {}, "template": { "spec": {
                 "containers": [{ "name": "aquifer", "image": "registry.example/a:v9",
-                    "env": [{ "name": FAMILIES, "value": families }] }] } } } }))
+                    "env": [{ "name": variable, "value": families }] }] } } } }))
             .unwrap()
         };
-        let found = Present::of(&live("efs"));
+        let names = |found: Present| found.families.map(|all| crate::families::names(&all));
+        let found = Present::of(&live("AQUIFER_FAMILIES", "efs"));
         assert_eq!(found.image.as_deref(), Some("registry.example/a:v9"));
-        assert_eq!((found.replicas, found.families), (Some(3), Some(vec![Family::Efs])));
-        assert_eq!(Present::of(&live("tape")).families, None);
+        assert_eq!((found.replicas, names(found).as_deref()), (Some(3), Some("efs")));
+        assert_eq!(names(Present::of(&live("AQUIFER_CONTROLLERS", "efs"))).as_deref(), Some("efs"));
+        assert_eq!(names(Present::of(&live("AQUIFER_FAMILIES", "tape"))), None);
     }
 }

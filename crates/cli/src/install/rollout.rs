@@ -31,7 +31,11 @@ pub async fn wait(client: &Client, namespace: &str, patience: Duration) -> anyho
         }
         if Instant::now() > deadline {
             let reasons = reasons(client, namespace).await?;
-            bail!("not ready after {} s: {last}{}", patience.as_secs(), reasons);
+            bail!(
+                "cannot finish: the operator is not ready after {} s: {last}{}",
+                patience.as_secs(),
+                reasons
+            );
         }
         tokio::time::sleep(INTERVAL).await;
     }

@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
+use aquifer_family::rights::{self, Namespaces};
+use aquifer_family::{Account, Grant, Rights, Scope};
 use aquifer_lab::{Cluster, Lab};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ use super::running::{apply, kubectl};
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The real Helm. It builds itself once, which one test waits for and the others with it.
-fn helm() -> Command {
+pub fn helm() -> Command {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(PROGRAM.get_or_init(|| aquifer_lab::recipe::program("helm").unwrap()));
     for name in ["KUBECONFIG", "HELM_NAMESPACE", "HELM_KUBECONTEXT"] {
@@ -40,7 +42,7 @@ fn template(arguments: &[&str]) -> Output {
 }
 
 /// The objects of a YAML stream by kind, namespace and name.
-fn objects(yaml: &str) -> BTreeMap<String, Value> {
+pub fn objects(yaml: &str) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for document in yaml.split("---\n").filter(|text| text.lines().any(|line| line.starts_with("kind:"))) {
         let object: Value = serde_saphyr::from_str(document).unwrap();
@@ -89,13 +91,25 @@ fn what_can_be_chosen_in_both_gives_the_same_objects_too() {
     assert_eq!(objects(&stdout(&ours))[key]["spec"], chart[key]["spec"]);
 }
 
+/// What the code grants to the operator when nothing is chosen.
+fn operator_rights() -> Rights {
+    Rights::of(Account::Operator, &aquifer_families::default())
+}
+
 #[test]
 fn the_charts_rules_are_those_of_the_code_and_follow_the_drivers_namespace() {
     let all = rendered(&["--set", "efs.namespace=elsewhere"]);
     let rules = |key: &str| -> Vec<PolicyRule> { serde_json::from_value(all[key]["rules"].clone()).unwrap() };
-    assert_eq!(rules("ClusterRole /aquifer"), aquifer_api::roles::operator_rules_for("elsewhere"));
-    assert_eq!(rules("Role aquifer-system/aquifer"), aquifer_api::roles::operator_namespace_rules());
-    for role in aquifer_api::roles::user_roles() {
+    let in_cluster = |grants: Vec<Grant>| grants.into_iter().filter(|grant| grant.scope == Scope::Cluster);
+    let efs = aquifer_families::named("efs").unwrap();
+    let elsewhere = Namespaces::defaults(efs).with("efs.namespace", "elsewhere");
+    let of_code: Vec<PolicyRule> = in_cluster(rights::shared_grants())
+        .chain(in_cluster(rights::grants(efs, &elsewhere)))
+        .map(|grant| grant.rule)
+        .collect();
+    assert_eq!(rules("ClusterRole /aquifer"), of_code);
+    assert_eq!(rules("Role aquifer-system/aquifer"), operator_rights().own_namespace);
+    for role in efs.user_roles() {
         let name = role.metadata.name.unwrap();
         assert_eq!(rules(&format!("ClusterRole /{name}")), role.rules.unwrap());
     }
@@ -107,7 +121,7 @@ fn every_rendered_rule_of_the_operator_has_its_reason_above_it() {
     let lines: Vec<&str> = text.lines().collect();
     let rules: Vec<usize> =
         (0..lines.len()).filter(|&place| lines[place].starts_with("  - apiGroups")).collect();
-    assert_eq!(rules.len(), aquifer_api::roles::operator_rules().len());
+    assert_eq!(rules.len(), operator_rights().cluster.len());
     for place in rules {
         assert!(lines[place - 1].trim_start().starts_with("# "), "{}", lines[place]);
     }
@@ -164,7 +178,8 @@ fn values_that_are_wrong_are_refused_by_name() {
         ("replicas=-1", &["/replicas"]),
         ("efs.namespace=Not_This", &["/efs/namespace", "Not_This"]),
         ("log.level=verbose", &["/log/level", "verbose"]),
-        ("efs.statics=maybe", &["/efs/statics", "managed", "external"]),
+        ("efs.driver=maybe", &["/efs/driver", "managed", "external"]),
+        ("lease.duration=soon", &["/lease/duration", "soon"]),
         ("image.digest=abc", &["/image/digest"]),
         ("resources.limits.memory=much", &["/resources/limits/memory"]),
         ("replica=3", &["replica", "not allowed"]),
@@ -332,13 +347,16 @@ spec: {}
     kubectl(&cluster, &["delete", "deployment", "-n", "elsewhere", "aquifer"])?;
     apply(
         &cluster,
-        "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: aquifer, namespace: elsewhere}, spec: {}}",
+        "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: aquifer-efs, namespace: elsewhere}, spec: {}}",
     )?;
     let said = succeeds(&cluster, &["uninstall", "--yes"])?;
-    ensure!(said.contains("deleted   ClusterRole aquifer") && said.contains("The kinds stay"), "{said}");
+    ensure!(
+        said.contains("deleted   ClusterRole aquifer") && said.contains("definitions of the kinds stay"),
+        "{said}"
+    );
     let place = |title: &str| said.find(&format!("deleted   {title}\n")).with_context(|| said.clone());
     let last = place("ClusterRoleBinding aquifer")?;
-    for title in ["Component efs-driver", "Lease elsewhere/aquifer", "ServiceAccount elsewhere/aquifer"] {
+    for title in ["Component efs-driver", "Lease elsewhere/aquifer-efs", "ServiceAccount elsewhere/aquifer"] {
         ensure!(place(title)? < last, "{title} comes after what tells where to go on: {said}");
     }
     let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
@@ -353,6 +371,33 @@ spec: {}
     ensure!(!left.contains("sharedvolumes.aws-efs"), "{left}");
     let said = succeeds(&cluster, &["uninstall", "--yes", "--crds"])?;
     ensure!(said.contains("nothing of Aquifer"), "{said}");
+    cluster.stop().await
+}
+
+#[tokio::test]
+async fn a_definition_of_another_tool_is_left_alone_until_it_is_to_be_taken_over() -> Result<()> {
+    const NAME: &str = "sharedvolumes.aws-efs.managed.openshift.io";
+    let cluster = Lab::test_cluster().start().await?;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../api/crds/{NAME}.yaml"));
+    kubectl(&cluster, &["create", "-f", file.to_str().context("a path that is not text")?])?;
+    let version = || kubectl(&cluster, &["get", "crd", NAME, "-o", "jsonpath={.metadata.resourceVersion}"]);
+    kubectl(&cluster, &["wait", "--for=condition=Established", "crd", NAME, "--timeout=30s"])?;
+    let before = version()?;
+
+    let said = succeeds(&cluster, &["install"])?;
+    let left = format!(
+        "left      CustomResourceDefinition {NAME} (not installed by Aquifer; --take-over replaces it)"
+    );
+    ensure!(said.contains(&left), "{said}");
+    ensure!(said.contains("created   CustomResourceDefinition components.aquifer.storage"), "{said}");
+    let said = succeeds(&cluster, &["uninstall", "--yes", "--crds"])?;
+    ensure!(said.contains("components.aquifer.storage") && !said.contains(NAME), "{said}");
+    ensure!(version()? == before, "the definition was changed");
+
+    let said = succeeds(&cluster, &["install", "--take-over"])?;
+    ensure!(said.contains(&format!("changed   CustomResourceDefinition {NAME}")), "{said}");
+    let said = succeeds(&cluster, &["install"])?;
+    ensure!(said.contains("0 created, 0 changed") && !said.contains("left "), "{said}");
     cluster.stop().await
 }
 

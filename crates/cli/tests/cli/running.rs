@@ -193,7 +193,7 @@ async fn an_operator_that_cannot_renew_its_lease_ends_and_says_why() -> Result<(
     println!("ended {:.1} s after the API server", stopped.elapsed().as_secs_f64());
     assert!(!ended.success());
     let log = operator.log();
-    assert!(log.contains("lost the lease aquifer-system/aquifer"), "{log}");
+    assert!(log.contains("lost the lease aquifer-system/aquifer-efs"), "{log}");
     assert!(log.lines().last().unwrap_or_default().starts_with("aquifer: "), "{log}");
     ground.cluster.start_program("kube-apiserver").await?;
     // Its successor, as a restarted container would be.
@@ -231,7 +231,11 @@ async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Re
     // Something holds it: it says what, and that it goes on.
     let held = uninstall(&["--yes", "--timeout", "4"])?;
     assert!(!held.status.success());
-    assert!(stderr(&held).contains("not finished") && stderr(&held).contains("by-hand"), "{}", stderr(&held));
+    assert!(
+        stderr(&held).contains("cannot finish within 4 s") && stderr(&held).contains("by-hand"),
+        "{}",
+        stderr(&held)
+    );
     ground.kubectl(&["delete", "pv", "by-hand"])?;
     let done = uninstall(&["--yes"])?;
     println!("{}", stdout(&done));

@@ -66,12 +66,30 @@ fn variables_work_like_flags() {
     );
 }
 
+/// Each is read, because a wrong value is refused, and none is shown.
+#[test]
+fn old_names_of_flags_and_variables_still_work() {
+    let help = stdout(&output(&["run", "--help"]));
+    for (flag, variable) in [("controllers", "AQUIFER_CONTROLLERS"), ("efs-statics", "AQUIFER_EFS_STATICS")] {
+        let by_flag = output(&["run", &format!("--{flag}"), "wrong"]);
+        let by_variable = aquifer().arg("run").env(variable, "wrong").output().unwrap();
+        for run in [by_flag, by_variable] {
+            assert!(!run.status.success());
+            assert!(stderr(&run).contains(&format!("'wrong' for '--{flag}")), "{}", stderr(&run));
+        }
+        assert!(!help.contains(flag) && !help.contains(variable), "{help}");
+    }
+}
+
 #[test]
 fn bad_flags_say_what_is_wrong_with_them() {
-    let cases: [(&[&str], &[&str]); 14] = [
+    let cases: [(&[&str], &[&str]); 17] = [
         (&["run", "--http-listen", "here"], &["here", "--http-listen", "socket address"]),
-        (&["run", "--controllers", "nfs"], &["nfs", "--controllers", "efs"]),
-        (&["run", "--efs-statics", "maybe"], &["maybe", "managed", "external"]),
+        (&["run", "--families", "nfs"], &["nfs", "--families", "efs"]),
+        (&["run", "--efs-driver", "maybe"], &["maybe", "managed", "external"]),
+        (&["run", "--lease-duration", "soon"], &["soon", "--lease-duration", "10s"]),
+        (&["run", "--lease-duration", "3s"], &["--lease-renew-deadline", "1.25 times"]),
+        (&["crds", "--families", "nfs"], &["nfs", "--families", "efs"]),
         (&["run", "--efs-node-selector", "pool"], &["--efs-node-selector", "pool", "key=value"]),
         (&["run", "--efs-tolerations", "x:Never"], &["--efs-tolerations", "x:Never", "NoSchedule"]),
         (&["run", "--log-level", "=,="], &["--log-level", "for example"]),
@@ -102,4 +120,5 @@ fn crds_are_one_yaml_stream() {
     let text = stdout(&printed);
     assert!(text.starts_with("---\n"), "{text}");
     assert_eq!(text.matches("kind: CustomResourceDefinition").count(), text.matches("\n---\n").count() + 1);
+    assert_eq!(stdout(&output(&["crds", "--families", "efs"])), text, "there is one family");
 }

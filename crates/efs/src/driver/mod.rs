@@ -12,16 +12,17 @@ mod world;
 use std::time::Duration;
 
 use aquifer_api::component::{Component, ComponentSpec, ComponentStatus};
-use aquifer_api::{driver, writers};
 use aquifer_engine::{Controller, Intent, Key, Kind, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::fields::FIELDS;
 use crate::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE,
     SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
+use crate::names::driver;
 use crate::statics::{DriverConfig, WORKER_LABEL};
 pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
 pub use world::World;
@@ -85,7 +86,7 @@ impl Controller for Driver {
     }
 
     fn shape(&self) -> Shape {
-        Shape::of(writers::FIELDS, &COMPONENT.kind, NAME)
+        Shape::of(FIELDS, &COMPONENT.kind, NAME)
     }
 
     fn observe(&self, subject: &Subject, view: &View<'_>) -> World {

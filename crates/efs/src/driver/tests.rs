@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aquifer_api::driver;
+use crate::names::driver;
 use aquifer_engine::cluster::ApiError;
 use aquifer_engine::intent::OWNER;
 use aquifer_engine::model::{Model, Sim, walk};

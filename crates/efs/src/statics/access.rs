@@ -1,6 +1,6 @@
 //! Where the node plugin lives and what it may do: namespace, account, role, and constraints on OpenShift.
 
-use aquifer_api::driver;
+use crate::names::driver;
 use serde_json::json;
 
 use super::{DriverConfig, Manifest, common_labels};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_api::driver;
+use crate::names::driver;
 use k8s_openapi::api::core::v1::Toleration;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! The node plugin: one pod on every worker that mounts EFS file systems for the other pods there.
 
-use aquifer_api::driver;
+use crate::names::driver;
 use serde_json::{Value, json};
 
 use super::{DriverConfig, Manifest, WORKER_LABEL, common_labels};

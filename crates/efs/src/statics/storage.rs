@@ -1,6 +1,6 @@
 //! What makes the driver known to the cluster: the CSIDriver object and the class of our volumes.
 
-use aquifer_api::driver;
+use crate::names::driver;
 use serde_json::json;
 
 use super::{Manifest, common_labels};

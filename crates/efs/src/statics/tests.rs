@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::names::{driver, labels};
 use aquifer_api::openshift::SecurityContextConstraints;
-use aquifer_api::{driver, labels, roles};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -154,7 +154,7 @@ fn no_tolerations_leave_the_field_out() {
 #[test]
 fn the_operator_may_grant_the_node_plugin_its_role() {
     let role: ClusterRole = serde_json::from_value(find(&DriverConfig::default(), "ClusterRole")).unwrap();
-    let held = roles::operator_rules();
+    let held: Vec<_> = crate::rights::grants("x").into_iter().map(|grant| grant.rule).collect();
     for rule in role.rules.unwrap() {
         let holds = |own: &k8s_openapi::api::rbac::v1::PolicyRule| {
             own.resource_names.is_none()

@@ -17,13 +17,14 @@ mod volume;
 mod world;
 
 use aquifer_api::efs::{SharedVolumeSpec, SharedVolumeStatus};
-use aquifer_api::{driver, labels, writers};
 use aquifer_engine::{Controller, Key, Kind, Object, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::fields::FIELDS;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_VOLUME, VOLUME};
+use crate::names::{driver, labels};
 pub use data::Data;
 pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};
 pub use names::{claim_name, volume_name};
@@ -77,7 +78,7 @@ impl Controller for Volumes {
     }
 
     fn shape(&self) -> Shape {
-        Shape::of(writers::FIELDS, &SHARED_VOLUME.kind, NAME)
+        Shape::of(FIELDS, &SHARED_VOLUME.kind, NAME)
     }
 
     fn observe(&self, subject: &Subject, view: &View<'_>) -> World {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_api::labels;
+use crate::names::labels;
 use aquifer_base::names;
 use aquifer_engine::Key;
 

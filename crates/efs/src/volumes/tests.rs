@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use aquifer_api::{driver, labels};
 use aquifer_engine::intent::{INTENT, OWNER, OWNER_UID};
 use aquifer_engine::model::{Model, Sim, walk};
 use aquifer_engine::{Key, Object, ObjectRef};
 use serde_json::{Value, json};
 
 use super::{Volumes, claim_name, volume_name};
+use crate::binder::{PVC_PROTECTION, binder};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
+use crate::names::{driver, labels};
 
 const FS: &str = "fs-0123456789abcdef0";
 const AP: &str = "fsap-0123456789abcdef0";
 const OTHER: &str = "fsap-0fedcba9876543210";
-const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
-const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 fn key() -> Key {
     Key::namespaced("team", "data")
@@ -45,46 +44,6 @@ fn put(sim: &Sim<Volumes>, access_point: &str) {
         json!({"metadata": {"namespace": "team", "name": "data"},
             "spec": {"fileSystemID": FS, "accessPointID": access_point}}),
     );
-}
-
-/// What kube-controller-manager does with a pair: binds it, protects it, and lets it go when nobody holds it.
-fn binder(model: &Model) {
-    let protect = |target: &ObjectRef, name: &str| {
-        if model.object(target).is_some_and(|o| !o.deleting() && !o.finalizers().contains(&name)) {
-            model.edit(target, |doc| doc["metadata"]["finalizers"] = json!([name]));
-        }
-    };
-    for found in model.objects(&CLAIM) {
-        let target = CLAIM.key(&found.key());
-        protect(&target, PVC_PROTECTION);
-        let held = model.objects(&POD).iter().any(|pod| {
-            pod.at("/spec/volumes/0/persistentVolumeClaim/claimName").is_some_and(|name| name == found.name())
-        });
-        if found.deleting() && !held {
-            model.unfinalize(&target, PVC_PROTECTION);
-            continue;
-        }
-        let at = VOLUME.at("", found.text("/spec/volumeName"));
-        let Some(volume) = model.object(&at) else { continue };
-        let bound_to = volume.text("/spec/claimRef/uid").to_owned();
-        if !found.deleting() && (bound_to.is_empty() || bound_to == found.uid()) {
-            let bound = json!({"namespace": found.namespace(), "name": found.name(), "uid": found.uid()});
-            model.edit(&at, |doc| doc["spec"]["claimRef"] = bound);
-            model.edit(&target, |doc| {
-                doc["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
-                doc["status"] = json!({"phase": "Bound"});
-            });
-        }
-    }
-    for found in model.objects(&VOLUME) {
-        let target = VOLUME.key(&found.key());
-        protect(&target, PV_PROTECTION);
-        let uid = found.text("/spec/claimRef/uid");
-        let bound = model.objects(&CLAIM).iter().any(|claim| !uid.is_empty() && claim.uid() == uid);
-        if found.deleting() && !bound {
-            model.unfinalize(&target, PV_PROTECTION);
-        }
-    }
 }
 
 /// Operator and binder in turns until both rest.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use aquifer_api::efs::{SharedVolume, SharedVolumeSpec};
-use aquifer_api::labels;
+use aquifer_efs::names::labels;
 use aquifer_lab::install;
 use k8s_openapi::api::core::v1::LimitRange;
 use kube::api::{DeleteParams, PostParams};

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use aquifer_api::driver;
 use aquifer_efs::driver::Driver;
 use aquifer_efs::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CSI_DRIVER, DAEMON_SET, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS,
     SERVICE_ACCOUNT, STORAGE_CLASS,
 };
+use aquifer_efs::names::driver;
 use aquifer_engine::Kind;
 use aquifer_engine::intent::OWNER;
 use aquifer_lab::{Mark, eventually};

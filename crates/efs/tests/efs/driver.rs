@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use aquifer_api::component::ObjectState;
-use aquifer_api::driver::{self, DRIVER_NAME, STORAGE_CLASS as CLASS_NAME};
 use aquifer_api::openshift;
 use aquifer_efs::driver::{Driver, Management};
 use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS, STORAGE_CLASS};
+use aquifer_efs::names::driver::{self, DRIVER_NAME, STORAGE_CLASS as CLASS_NAME};
 use aquifer_efs::uninstall::{Progress, Uninstall};
 use aquifer_lab::{Call, eventually};
 use k8s_openapi::api::core::v1::Node;

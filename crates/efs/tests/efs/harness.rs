@@ -78,7 +78,7 @@ pub async fn shared() -> &'static Ground {
 /// The operator in a thread and a runtime of its own: stopping it is as sudden as a crash.
 pub struct Operator {
     stop: CancellationToken,
-    resync: tokio::sync::watch::Sender<u64>,
+    resync: aquifer_engine::latest::Sender<u64>,
     thread: Option<std::thread::JoinHandle<()>>,
     pub health: Health,
     pub metrics: Metrics,
@@ -88,7 +88,7 @@ impl Operator {
     /// Takes an account, not a file: what is tested never runs as administrator.
     pub fn start(account: &Account, driver: Driver) -> Self {
         let stop = CancellationToken::new();
-        let (resync, resynced) = tokio::sync::watch::channel(0);
+        let (resync, resynced) = aquifer_engine::latest::latest(0);
         let (health, metrics) = (Health::default(), Metrics::default());
         let (token, kubeconfig) = (stop.clone(), account.kubeconfig.clone());
         let (health_inside, metrics_inside) = (health.clone(), metrics.clone());
@@ -120,7 +120,7 @@ impl Operator {
 
     /// Every object is looked at again.
     pub fn resync(&self) {
-        self.resync.send_modify(|n| *n += 1);
+        self.resync.increment();
     }
 
     /// Something that makes the operator drop dead, for the fault proxy.

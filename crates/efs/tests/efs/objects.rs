@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aquifer_api::component::{Component, ComponentObject, ObjectState};
-use aquifer_api::{driver, openshift};
+use aquifer_api::openshift;
 use aquifer_efs::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CSI_DRIVER, DAEMON_SET, NAMESPACE, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
+use aquifer_efs::names::driver;
 use aquifer_engine::Kind;
 use aquifer_lab::eventually;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -1,7 +1,7 @@
 //! What somebody else does to volume and claim: damage is repaired in place, a loss is made good by a whole new pair.
 
 use anyhow::{Result, ensure};
-use aquifer_api::labels;
+use aquifer_efs::names::labels;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};

@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use aquifer_api::roles;
 use aquifer_efs::driver::Driver;
 use aquifer_efs::kinds::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, DAEMON_SET};
+use aquifer_family::{Account as RightsOf, Rights};
 use aquifer_lab::install::{self, Account};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::json;
@@ -51,8 +51,9 @@ async fn without_the_right_to_make_claims_a_shared_volume_says_so_and_heals_when
     let status = shared.status.clone().unwrap_or_default();
     assert_eq!(status.message.as_deref(), Some(said.as_str()));
 
+    let rules = Rights::of(RightsOf::Operator, &[aquifer_efs::family()]).cluster;
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "aquifer-cannot-create-persistentvolumeclaims"}, "rules": roles::operator_rules()});
+        "metadata": {"name": "aquifer-cannot-create-persistentvolumeclaims"}, "rules": rules});
     install::apply(&corner.client, role).await?;
     let began = Instant::now();
     corner.pair("data").await?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use aquifer_api::efs::SharedVolume;
-use aquifer_api::labels;
+use aquifer_efs::names::labels;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::PostParams;

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use aquifer_api::driver::{self, DRIVER_NAME};
 use aquifer_efs::driver::{Driver, SHARED_VOLUME_CRD};
 use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, STORAGE_CLASS};
+use aquifer_efs::names::driver::{self, DRIVER_NAME};
 use aquifer_efs::uninstall::{Progress, Uninstall};
 use aquifer_lab::install::USER;
 use aquifer_lab::proxy::{Fault, Proxy, Victim};

@@ -268,10 +268,7 @@ mod tests {
         let leadership = elector.leadership();
         let task = tokio::spawn(elector.run(cancel.clone()));
         let mut changes = leadership.changes();
-        tokio::time::timeout(Duration::from_secs(5), changes.wait_for(|leads| *leads))
-            .await
-            .unwrap()
-            .unwrap();
+        assert!(tokio::time::timeout(Duration::from_secs(5), changes.changed()).await.unwrap());
         assert!(leadership.is_current());
         assert_eq!(server.lock().unwrap().lease.clone().unwrap()["spec"]["holderIdentity"], "pod-0");
         cancel.cancel();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::latest::{Receiver, Sender, latest};
 use crate::runtime::Runtime;
 
 const NOT_LEADING: u64 = 0;
@@ -21,7 +21,7 @@ struct Inner {
     /// Nanoseconds after `born` until which this process leads. A number rather than a lock, so that a stopped
     /// writer can never block the question.
     until: AtomicU64,
-    leads: watch::Sender<bool>,
+    leads: Sender<bool>,
 }
 
 impl Leadership {
@@ -35,7 +35,7 @@ impl Leadership {
     }
 
     fn with(until: u64) -> Self {
-        let leads = watch::Sender::new(until == ALWAYS);
+        let (leads, _) = latest(until == ALWAYS);
         Self(Arc::new(Inner { born: Runtime::instant(), until: AtomicU64::new(until), leads }))
     }
 
@@ -48,18 +48,18 @@ impl Leadership {
     }
 
     /// Tells when leadership begins and ends. For waking up only: it can lag, [`Self::is_current`] cannot.
-    pub fn changes(&self) -> watch::Receiver<bool> {
+    pub fn changes(&self) -> Receiver<bool> {
         self.0.leads.subscribe()
     }
 
     pub(super) fn lead_until(&self, deadline: Instant) {
         self.0.until.store(self.nanos(deadline), Ordering::Release);
-        self.0.leads.send_if_modified(|leads| !std::mem::replace(leads, true));
+        self.0.leads.modify(|leads| !std::mem::replace(leads, true));
     }
 
     pub(super) fn end(&self) {
         self.0.until.store(NOT_LEADING, Ordering::Release);
-        self.0.leads.send_if_modified(|leads| std::mem::replace(leads, false));
+        self.0.leads.modify(|leads| std::mem::replace(leads, false));
     }
 
     fn nanos(&self, at: Instant) -> u64 {
@@ -71,21 +71,22 @@ impl Leadership {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
     async fn leadership_ends_by_itself_at_its_deadline() {
         let leadership = Leadership::none_yet();
         let changes = leadership.changes();
-        assert!(!leadership.is_current() && !*changes.borrow());
+        assert!(!leadership.is_current() && !changes.get());
         leadership.lead_until(Instant::now() + Duration::from_secs(6));
-        assert!(leadership.is_current() && *changes.borrow());
+        assert!(leadership.is_current() && changes.get());
         tokio::time::advance(Duration::from_millis(5_999)).await;
         assert!(leadership.is_current());
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(!leadership.clone().is_current());
         leadership.end();
-        assert!(!*changes.borrow());
+        assert!(!changes.get());
     }
 
     #[tokio::test(start_paused = true)]
@@ -93,17 +94,17 @@ mod tests {
         let leadership = Leadership::none_yet();
         let mut changes = leadership.changes();
         leadership.end();
-        assert!(!changes.has_changed().unwrap());
+        assert_eq!(changes.changed().now_or_never(), None);
         leadership.lead_until(Instant::now() + Duration::from_secs(1));
-        assert!(changes.has_changed().unwrap() && *changes.borrow_and_update());
+        assert_eq!(changes.changed().now_or_never(), Some(true));
         leadership.lead_until(Instant::now() + Duration::from_secs(2));
-        assert!(!changes.has_changed().unwrap());
+        assert_eq!(changes.changed().now_or_never(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn always_means_always() {
         let leadership = Leadership::always();
         tokio::time::advance(Duration::from_secs(1_000_000)).await;
-        assert!(leadership.is_current() && *leadership.changes().borrow());
+        assert!(leadership.is_current() && leadership.changes().get());
     }
 }

@@ -5,11 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::fuse::Fuse;
+use super::ownership::Owners;
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
+use crate::latest::{Receiver, Sender, latest};
 use crate::merge::merge;
 use crate::object::{Kind, Object, ObjectRef};
+use crate::runtime::Runtime;
 
 /// The API server.
 #[derive(Default)]
@@ -19,14 +23,19 @@ pub struct Model {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     objects: BTreeMap<ObjectRef, Stored>,
     revision: u64,
     /// Writes that changed something, as text.
     log: Vec<String>,
-    /// Every version of every object, in order; none where it went.
-    history: Vec<(ObjectRef, Option<Object>)>,
+    /// Every version of every object, in order.
+    changes: Vec<Change>,
+    /// Tells watches that there are more.
+    changed: Sender<u64>,
+    /// Watches cannot begin before this version.
+    compacted: u64,
+    /// For the times of deletions; without it they are all long ago.
+    clock: Option<Runtime>,
     /// How often each object was created.
     created: BTreeMap<ObjectRef, usize>,
     /// Kinds that are not served.
@@ -35,12 +44,58 @@ struct State {
     refused: BTreeMap<ObjectRef, ApiError>,
 }
 
-#[derive(Clone)]
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            revision: 0,
+            log: Vec::new(),
+            changes: Vec::new(),
+            changed: latest(0).0,
+            compacted: 0,
+            clock: None,
+            created: BTreeMap::new(),
+            unserved: Vec::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
 struct Stored {
     doc: Value,
-    /// What each manager applied last.
-    applied: BTreeMap<String, Value>,
+    owners: Owners,
 }
+
+/// One change of one object.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The version that it made; grows with every change.
+    pub version: u64,
+    /// When.
+    pub at: Instant,
+    /// Which object.
+    pub target: ObjectRef,
+    old: Option<Stored>,
+    new: Option<Stored>,
+}
+
+impl Change {
+    /// What it was before; none when it was made.
+    pub fn old(&self) -> Option<Object> {
+        self.old.as_ref().map(|stored| stored.shown(&self.target.kind))
+    }
+
+    /// What it is now; none when it went.
+    pub fn new(&self) -> Option<Object> {
+        self.new.as_ref().map(|stored| stored.shown(&self.target.kind))
+    }
+}
+
+/// The manager of what [`Model::put`] and [`Model::edit`] write.
+const USER: &str = "user";
+/// Versions of a fresh cluster begin here: nothing ever has version 1, on which create-only writes rely.
+const FIRST_VERSION: u64 = 1000;
 
 impl Model {
     /// A user creates or changes an object; `status` in the body counts too.
@@ -50,11 +105,11 @@ impl Model {
         let target = kind.key(&object.key());
         let existing = state.objects.get(&target).cloned();
         let stored = match existing {
-            None => state.create(&target, object.0),
+            None => state.create(&target, object.0, USER),
             Some(old) => {
                 let mut doc = old.doc.clone();
                 merge(&mut doc, &object.0);
-                state.store(&target, Stored { doc, applied: old.applied })
+                state.update(&target, old, doc, USER)
             }
         };
         Object(stored)
@@ -63,9 +118,10 @@ impl Model {
     /// A user edits an object.
     pub fn edit(&self, target: &ObjectRef, edit: impl FnOnce(&mut Value)) {
         let mut state = self.lock();
-        if let Some(mut stored) = state.objects.get(target).cloned() {
-            edit(&mut stored.doc);
-            state.store(target, stored);
+        if let Some(stored) = state.objects.get(target).cloned() {
+            let mut doc = stored.doc.clone();
+            edit(&mut doc);
+            state.update(target, stored, doc, USER);
         }
     }
 
@@ -103,11 +159,11 @@ impl Model {
     /// Stops or starts serving a kind.
     pub fn serve(&self, kind: &Kind, served: bool) {
         let mut state = self.lock();
-        state.revision += 1;
         state.unserved.retain(|k| k != kind);
         if !served {
             state.unserved.push(kind.clone());
         }
+        state.next_revision();
     }
 
     /// Every write of a controller to this object is answered with this error, until [`Model::admit`].
@@ -133,7 +189,53 @@ impl Model {
     /// Every version of every object, users' writes included, in order; none where it went. For rules that must hold at
     /// every moment.
     pub fn history(&self) -> Vec<(ObjectRef, Option<Object>)> {
-        self.lock().history.clone()
+        let state = self.lock();
+        let plain = |stored: &Stored| Object(stored.doc.clone());
+        state.changes.iter().map(|change| (change.target.clone(), change.new.as_ref().map(plain))).collect()
+    }
+
+    /// The changes after a version.
+    pub fn changes_since(&self, version: u64) -> Vec<Change> {
+        let state = self.lock();
+        let from = state.changes.partition_point(|change| change.version <= version);
+        state.changes[from..].to_vec()
+    }
+
+    /// The version of the latest change.
+    pub fn version(&self) -> u64 {
+        FIRST_VERSION + self.lock().revision
+    }
+
+    /// The oldest version that a watch can begin at.
+    pub fn oldest_version(&self) -> u64 {
+        self.lock().compacted
+    }
+
+    /// Forgets changes up to a version: watches that are not that far must list again.
+    pub fn compact(&self, version: u64) {
+        self.lock().compacted = version;
+    }
+
+    /// Tells when there is a new version.
+    pub fn versions(&self) -> Receiver<u64> {
+        self.lock().changed.subscribe()
+    }
+
+    /// Takes the times of deletions from a clock.
+    pub fn set_clock(&self, runtime: &Runtime) {
+        self.lock().clock = Some(runtime.clone());
+    }
+
+    /// One object with `managedFields`, as the API server shows it.
+    pub fn shown(&self, target: &ObjectRef) -> Option<Object> {
+        self.lock().objects.get(target).map(|stored| stored.shown(&target.kind))
+    }
+
+    /// All objects of a kind with `managedFields`.
+    pub fn all_shown(&self, kind: &Kind) -> Vec<Object> {
+        let state = self.lock();
+        let of_kind = state.objects.iter().filter(|(target, _)| target.kind == *kind);
+        of_kind.map(|(_, stored)| stored.shown(kind)).collect()
     }
 
     /// How often each object was created.
@@ -237,7 +339,7 @@ impl State {
         let live = self.objects.get(&write.target).cloned();
         let doc = match (&write.verb, live) {
             (Verb::Create(_), Some(_)) => return Err(ApiError::AlreadyExists),
-            (Verb::Create(body), None) => self.create(&write.target, body.clone()),
+            (Verb::Create(body), None) => self.create(&write.target, body.clone(), &write.manager),
             (Verb::Apply(body), live) => self.apply(&write.target, body, &write.manager, live)?,
             (_, None) => return Err(ApiError::NotFound),
             (Verb::Replace(body), Some(live)) => {
@@ -249,27 +351,28 @@ impl State {
                         doc["metadata"][field] = value.clone();
                     }
                 }
-                self.store(&write.target, Stored { doc, applied: live.applied })
+                self.update(&write.target, live, doc, &write.manager)
             }
             (Verb::Merge { body, status }, Some(live)) => {
                 guard(&live, body)?;
                 let patch = if *status { json!({"status": body["status"]}) } else { body.clone() };
                 let mut doc = live.doc.clone();
                 merge(&mut doc, &patch);
-                self.store(&write.target, Stored { doc, applied: live.applied })
+                self.update(&write.target, live, doc, &write.manager)
             }
-            (Verb::Unfinalize { finalizers, uid }, Some(mut live)) => {
-                if live.doc["metadata"]["uid"] != **uid {
+            (Verb::Unfinalize { finalizers, uid }, Some(live)) => {
+                let mut doc = live.doc.clone();
+                if doc["metadata"]["uid"] != **uid {
                     return Err(ApiError::Conflict("uid".into()));
                 }
                 for (at, name) in finalizers {
-                    let list = live.doc.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
+                    let list = doc.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
                     match list {
                         Some(list) if list.get(*at).is_some_and(|f| f == name) => drop(list.remove(*at)),
                         _ => return Err(ApiError::Conflict("finalizers".into())),
                     }
                 }
-                self.store(&write.target, live)
+                self.update(&write.target, live, doc, &write.manager)
             }
             (Verb::Delete { uid, resource_version }, Some(live)) => {
                 let version = resource_version.as_deref();
@@ -302,11 +405,9 @@ impl State {
             if body["metadata"].get("uid").is_some() {
                 return Err(ApiError::Conflict("no such uid".into()));
             }
-            let doc = self.create(target, intent.clone());
-            if let Some(stored) = self.objects.get_mut(target) {
-                stored.applied.insert(manager.to_owned(), intent);
-            }
-            return Ok(doc);
+            let mut stored = Stored { doc: json!({}), owners: Owners::default() };
+            stored.owners.apply(manager, &mut stored.doc, &intent);
+            return Ok(self.begin(target, stored));
         };
         if create_only {
             return Err(ApiError::Conflict("exists".into()));
@@ -314,40 +415,46 @@ impl State {
         if body["metadata"].get("uid").is_some_and(|uid| *uid != live.doc["metadata"]["uid"]) {
             return Err(ApiError::Conflict("uid".into()));
         }
-        let before = live.applied.insert(manager.to_owned(), intent.clone()).unwrap_or(Value::Null);
-        let others: Vec<&Value> =
-            live.applied.iter().filter(|(m, _)| *m != manager).map(|(_, v)| v).collect();
-        unapply(&mut live.doc, &before, &intent, &others);
-        let finalizers = union(&live.doc["metadata"]["finalizers"], &intent["metadata"]["finalizers"]);
-        merge(&mut live.doc, &intent);
-        if let Some(finalizers) = finalizers {
-            live.doc["metadata"]["finalizers"] = finalizers;
-        }
+        live.owners.apply(manager, &mut live.doc, &intent);
         Ok(self.store(target, live))
     }
 
-    fn create(&mut self, target: &ObjectRef, body: Value) -> Value {
-        let mut doc = body;
+    fn create(&mut self, target: &ObjectRef, body: Value, manager: &str) -> Value {
+        let mut owners = Owners::default();
+        owners.updated(manager, &Value::Null, &body);
+        self.begin(target, Stored { doc: body, owners })
+    }
+
+    /// A new document for an object, by any means but apply.
+    fn update(&mut self, target: &ObjectRef, mut stored: Stored, doc: Value, manager: &str) -> Value {
+        stored.owners.updated(manager, &stored.doc, &doc);
+        stored.doc = doc;
+        self.store(target, stored)
+    }
+
+    fn begin(&mut self, target: &ObjectRef, mut stored: Stored) -> Value {
         let count = self.created.entry(target.clone()).or_default();
         *count += 1;
-        doc["metadata"]["uid"] = json!(format!("uid:{target}:{count}"));
-        doc["metadata"]["generation"] = json!(1);
-        doc["apiVersion"] = json!(target.kind.api_version());
-        doc["kind"] = json!(target.kind.kind);
-        self.store(target, Stored { doc, applied: BTreeMap::new() })
+        stored.doc["metadata"]["uid"] = json!(format!("uid:{target}:{count}"));
+        stored.doc["metadata"]["generation"] = json!(1);
+        stored.doc["apiVersion"] = json!(target.kind.api_version());
+        stored.doc["kind"] = json!(target.kind.kind);
+        self.store(target, stored)
     }
 
     /// Stores a new version, if it is new; an object that is being deleted goes with its last finalizer.
     fn store(&mut self, target: &ObjectRef, mut stored: Stored) -> Value {
-        let old = self.objects.get(target);
-        if old.is_some_and(|old| old.doc == stored.doc) {
+        let old = self.objects.get(target).cloned();
+        if old.as_ref().is_some_and(|old| old.doc == stored.doc) {
+            self.objects.insert(target.clone(), stored.clone()); // the owners may be others
             return stored.doc;
         }
         let object = Object(stored.doc.clone());
         if object.deleting() && object.finalizers().is_empty() {
-            self.revision += 1;
             self.objects.remove(target);
-            self.history.push((target.clone(), None));
+            let version = self.next_revision();
+            let at = Runtime::instant();
+            self.changes.push(Change { version, at, target: target.clone(), old, new: None });
             return stored.doc;
         }
         let content = |doc: &Value| {
@@ -356,25 +463,47 @@ impl State {
             content.remove("status");
             content
         };
-        if let Some(old) = old
+        if let Some(old) = &old
             && content(&old.doc) != content(&stored.doc)
         {
             stored.doc["metadata"]["generation"] = json!(Object(old.doc.clone()).generation() + 1);
         }
-        self.revision += 1;
-        stored.doc["metadata"]["resourceVersion"] = json!((1000 + self.revision).to_string());
-        self.history.push((target.clone(), Some(Object(stored.doc.clone()))));
+        let version = self.next_revision();
+        stored.doc["metadata"]["resourceVersion"] = json!(version.to_string());
         self.objects.insert(target.clone(), stored.clone());
+        let (at, new) = (Runtime::instant(), Some(stored.clone()));
+        self.changes.push(Change { version, at, target: target.clone(), old, new });
         stored.doc
+    }
+
+    /// A new revision, as a version; watches hear of it.
+    fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        let version = FIRST_VERSION + self.revision;
+        self.changed.modify(|latest| {
+            *latest = version;
+            true
+        });
+        version
     }
 
     fn delete(&mut self, target: &ObjectRef) {
         let Some(mut stored) = self.objects.get(target).cloned() else { return };
         if stored.doc["metadata"].get("deletionTimestamp").is_none() {
-            stored.doc["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
+            let now = self.clock.as_ref().map(Runtime::now).unwrap_or_default();
+            let now = format!("{now:.0}");
+            stored.doc["metadata"]["deletionTimestamp"] = json!(now);
             stored.doc["metadata"]["generation"] = json!(Object(stored.doc.clone()).generation() + 1);
         }
         self.store(target, stored);
+    }
+}
+
+impl Stored {
+    fn shown(&self, kind: &Kind) -> Object {
+        let mut doc = self.doc.clone();
+        doc["metadata"]["managedFields"] = self.owners.managed_fields(&kind.api_version());
+        Object(doc)
     }
 }
 
@@ -385,31 +514,4 @@ fn guard(live: &Stored, body: &Value) -> Result<(), ApiError> {
         }
     }
     Ok(())
-}
-
-/// Removes what the manager applied before and does not any more, unless another manager applies it too.
-fn unapply(doc: &mut Value, before: &Value, now: &Value, others: &[&Value]) {
-    let (Some(doc), Some(before)) = (doc.as_object_mut(), before.as_object()) else { return };
-    for (key, old) in before {
-        let theirs: Vec<&Value> = others.iter().filter_map(|other| other.get(key)).collect();
-        match now.get(key) {
-            None if theirs.is_empty() => drop(doc.remove(key)),
-            new => {
-                if let Some(below) = doc.get_mut(key) {
-                    unapply(below, old, new.unwrap_or(&Value::Null), &theirs);
-                }
-            }
-        }
-    }
-}
-
-fn union(live: &Value, applied: &Value) -> Option<Value> {
-    let applied = applied.as_array()?;
-    let mut list = live.as_array().cloned().unwrap_or_default();
-    for name in applied {
-        if !list.contains(name) {
-            list.push(name.clone());
-        }
-    }
-    Some(Value::Array(list))
 }

@@ -26,6 +26,7 @@ async fn the_process_that_decides() {
     let house = House::new(Arc::new(Fuse::default()), false);
     let wells = Wells {
         kinds: Kinds::new(),
+        runtime: aquifer_engine::runtime::Runtime::system(),
         run,
         house: Arc::new(house),
         keys: Arc::new(Model::default()),

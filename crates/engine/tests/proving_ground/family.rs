@@ -90,19 +90,19 @@ pub const SPRINGS: &str = "proving-springs";
 
 /// Who writes which field.
 pub const FIELDS: &[Field] = &[
-    Field::new("Well", "spec", Writer::User),
-    Field::new("Well", "status.allotted", Writer::Controller(SPRINGS)),
-    Field::new("Well", "status.using", Writer::Controller(WELLS)),
-    Field::new("Well", "status.order", Writer::Controller(WELLS)),
-    Field::new("Well", "status.pump", Writer::Controller(WELLS)),
-    Field::new("Well", "status.conditions[Ready]", Writer::Controller(WELLS)),
-    Field::new("Well", "status.conditions[Metered]", Writer::Controller(WELLS)),
-    Field::new("Well", "status.conditions[Progressing]", Writer::Controller(WELLS)),
-    Field::new("Spring", "spec", Writer::User),
-    Field::new("Spring", "status.claimants", Writer::Controller(SPRINGS)),
-    Field::new("Spring", "status.allotted", Writer::Controller(SPRINGS)),
-    Field::new("Spring", "status.conditions[Ready]", Writer::Controller(SPRINGS)),
-    Field::new("Spring", "status.conditions[Progressing]", Writer::Controller(SPRINGS)),
+    Field::of("Well", "spec", Writer::User),
+    Field::of("Well", "status.allotted", Writer::Controller(SPRINGS)),
+    Field::of("Well", "status.using", Writer::Controller(WELLS)),
+    Field::of("Well", "status.order", Writer::Controller(WELLS)),
+    Field::of("Well", "status.pump", Writer::Controller(WELLS)),
+    Field::of("Well", "status.conditions[Ready]", Writer::Controller(WELLS)),
+    Field::of("Well", "status.conditions[Metered]", Writer::Controller(WELLS)),
+    Field::of("Well", "status.conditions[Progressing]", Writer::Controller(WELLS)),
+    Field::of("Spring", "spec", Writer::User),
+    Field::of("Spring", "status.claimants", Writer::Controller(SPRINGS)),
+    Field::of("Spring", "status.allotted", Writer::Controller(SPRINGS)),
+    Field::of("Spring", "status.conditions[Ready]", Writer::Controller(SPRINGS)),
+    Field::of("Spring", "status.conditions[Progressing]", Writer::Controller(SPRINGS)),
 ];
 
 /// The reasons of the family.

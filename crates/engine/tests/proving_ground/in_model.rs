@@ -33,6 +33,7 @@ impl Stage {
         let kinds = Kinds::new();
         let wells = Wells {
             kinds: kinds.clone(),
+            runtime: aquifer_engine::runtime::Runtime::system(),
             run: RUN.into(),
             house: Arc::new(Arc::clone(&house)),
             keys: Arc::clone(&model) as Arc<dyn Cluster>,
@@ -96,7 +97,7 @@ fn act(stage: &Stage, step: usize) {
 }
 
 /// The sum of what is allotted or in use never exceeds the capacity, at any write.
-fn never_too_much(model: &Model, kinds: &Kinds) {
+pub fn never_too_much(model: &Model, kinds: &Kinds) {
     let mut held = BTreeMap::new();
     let mut capacity = 0;
     for (target, object) in model.history() {

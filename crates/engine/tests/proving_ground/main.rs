@@ -15,6 +15,7 @@ mod refusals;
 mod replaced;
 mod replicas;
 mod served_later;
+mod simulated;
 mod site;
 mod springs;
 mod story;

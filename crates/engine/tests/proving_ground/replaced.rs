@@ -73,7 +73,7 @@ impl Controller for Signs {
 async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_made_anew() {
     let site = Site::new("signs").await;
     let client = site.client().await;
-    let (_resync, receiver) = tokio::sync::watch::channel(0);
+    let (_resync, receiver) = aquifer_engine::latest::latest(0);
     let context = Context {
         client,
         runtime: aquifer_engine::runtime::Runtime::system(),

@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use aquifer_engine::cluster::{Cluster as _, Listing, Verb};
 use aquifer_engine::health::Health;
 use aquifer_engine::intent::INTENT;
+use aquifer_engine::latest;
 use aquifer_engine::lease::Leadership;
 use aquifer_engine::live::{Live, client_config};
 use aquifer_engine::metrics::Metrics;
@@ -19,7 +20,6 @@ use aquifer_engine::{Kind, Object};
 use aquifer_lab::eventually;
 use aquifer_lab::proxy::{Fault, FaultId, Proxy, Upstream, Victim};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +56,7 @@ pub struct Site {
 pub struct Operator {
     tasks: Vec<JoinHandle<()>>,
     alive: Arc<AtomicBool>,
-    pub resync: watch::Sender<u64>,
+    pub resync: latest::Sender<u64>,
     pub metrics: Metrics,
     pub health: Health,
 }
@@ -65,7 +65,7 @@ impl Operator {
     /// Starts both controllers.
     pub fn start(site: &Site, client: kube::Client, leadership: Leadership) -> Self {
         let alive = Arc::new(AtomicBool::new(true));
-        let (resync, receiver) = watch::channel(0);
+        let (resync, receiver) = latest::latest(0);
         let metrics = Metrics::default();
         let health = Health::default();
         let context = Context {
@@ -79,6 +79,7 @@ impl Operator {
         };
         let wells = Wells {
             kinds: site.kinds.clone(),
+            runtime: aquifer_engine::runtime::Runtime::system(),
             run: site.run.clone(),
             house: Arc::new(Line::new(&site.house.url, Arc::clone(&alive))),
             keys: Arc::new(Live::new(client, metrics.clone())),
@@ -163,7 +164,7 @@ impl Site {
     /// Every key has a pass.
     pub fn resync(&self) {
         if let Some(operator) = self.operator.lock().unwrap().as_ref() {
-            operator.resync.send_modify(|n| *n += 1);
+            operator.resync.increment();
         }
     }
 

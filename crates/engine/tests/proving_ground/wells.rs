@@ -5,12 +5,12 @@ mod decide;
 mod world;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use aquifer_base::{Sealed, Uid};
 use aquifer_engine::cluster::Cluster;
 use aquifer_engine::remote::Remote;
+use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{
     Controller, Effect, Fault, Key, Kind, Object, ObjectRef, Plan, Present, Question, Shape, View, Watch,
 };
@@ -33,6 +33,8 @@ pub struct Wells {
     pub keys: Arc<dyn Cluster>,
     /// Another process that decides.
     pub decider: Option<Remote>,
+    /// Where keys get their bytes from.
+    pub runtime: Runtime,
 }
 
 pub type Subject = aquifer_engine::Subject<WellSpec, WellStatus>;
@@ -136,7 +138,7 @@ impl Controller for Wells {
     }
 
     fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
-        let bytes: Vec<u8> = (0..4).flat_map(|n| RandomState::new().hash_one(n).to_be_bytes()).collect();
+        let bytes: Vec<u8> = (0..4).flat_map(|_| self.runtime.random().to_be_bytes()).collect();
         Ok(BTreeMap::from([("key".to_owned(), Sealed::new(bytes))]))
     }
 }

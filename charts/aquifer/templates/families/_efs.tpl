@@ -1,0 +1,34 @@
+{{- /* Written by `cargo xtask chart` from crates/efs/chart. Do not edit. */ -}}
+{{- define "aquifer.efs.environment" -}}
+{{- with .Values.efs }}
+- name: AQUIFER_EFS_DRIVER
+  value: {{ .driver | quote }}
+- name: AQUIFER_EFS_NAMESPACE
+  value: {{ .namespace | quote }}
+- name: AQUIFER_EFS_TOLERATIONS
+  value: {{ .tolerations | quote }}
+{{- if .nodeSelector }}
+{{- $labels := list }}
+{{- range $key, $value := .nodeSelector }}
+{{- $labels = append $labels (printf "%s=%s" $key $value) }}
+{{- end }}
+- name: AQUIFER_EFS_NODE_SELECTOR
+  value: {{ join "," $labels | quote }}
+{{- end }}
+{{- range $name, $image := .images }}
+{{- if $image }}
+- name: AQUIFER_EFS_{{ upper $name }}_IMAGE
+  value: {{ $image | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "aquifer.efs.notes" -}}
+kubectl get component efs-driver
+kubectl get sharedvolumes --all-namespaces
+{{- end }}
+
+{{- define "aquifer.efs.before-uninstall" -}}
+aquifer efs uninstall
+{{- end }}

@@ -1,0 +1,158 @@
+//! `aquifer uninstall`: removes the operator, but never while objects need it. Definitions of kinds stay unless asked for, because all
+//! objects of a kind are deleted with its definition.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use aquifer_api::component::Component;
+use clap::Args as ClapArgs;
+use clap::builder::BoolishValueParser;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Preconditions};
+use kube::{Client, CustomResourceExt as _, ResourceExt};
+use tokio::time::Instant;
+
+use super::apply::{CRD, is_ours, look, release};
+use super::objects::{DEFAULT_IMAGE, Wanted, api_of, kind, title};
+use super::{needed, present};
+use crate::confirm::confirm;
+use crate::connection::Connection;
+
+const INTERVAL: Duration = Duration::from_millis(200);
+
+#[derive(ClapArgs)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct Args {
+    /// Also delete the definitions of our kinds, as far as Aquifer installed them
+    #[arg(long, env = "AQUIFER_UNINSTALL_CRDS", value_parser = BoolishValueParser::new())]
+    crds: bool,
+    /// Print what would be deleted and change nothing
+    #[arg(long, env = "AQUIFER_UNINSTALL_DRY_RUN", value_parser = BoolishValueParser::new())]
+    dry_run: bool,
+    /// Remove the operator although objects still need it; they stay for the next installation
+    #[arg(long, env = "AQUIFER_UNINSTALL_KEEP_OBJECTS", conflicts_with = "crds", value_parser = BoolishValueParser::new())]
+    keep_objects: bool,
+    /// Namespace of the operator; by default where it is installed
+    #[arg(long, short, env = "AQUIFER_UNINSTALL_NAMESPACE", value_name = "NAMESPACE", value_parser = super::namespace)]
+    namespace: Option<String>,
+    /// Do not ask for confirmation
+    #[arg(long, env = "AQUIFER_UNINSTALL_YES", value_parser = BoolishValueParser::new())]
+    yes: bool,
+    /// How long to wait until each object is gone, in seconds
+    #[arg(long, env = "AQUIFER_UNINSTALL_TIMEOUT", default_value_t = 120, value_name = "SECONDS")]
+    timeout: u64,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Uninstalls, unless something still needs the operator. Can be run again at any point.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let client = args.connection.client().await?;
+    let home = present::home(&client).await?;
+    let namespace = present::place(home.as_deref(), args.namespace.as_deref())?;
+    let mut finished = Vec::new();
+    if !args.keep_objects {
+        needed::refuse(&client).await?;
+        finished = needed::finished(&client).await?;
+    }
+    let found = find(&client, &namespace, &finished, args.crds).await?;
+    if found.is_empty() {
+        say!("nothing of Aquifer is installed in namespace {namespace} or in the cluster");
+        return Ok(());
+    }
+    say!("This deletes:");
+    for live in &found {
+        say!("  {}", title(live));
+    }
+    if args.dry_run {
+        return Ok(());
+    }
+    confirm(args.yes)?;
+    for live in &found {
+        if kind(live) == CRD {
+            // Somebody may have made one since we looked, and no operator would look after its end.
+            needed::refuse(&client).await?;
+        }
+        delete(&client, live, Duration::from_secs(args.timeout)).await?;
+        say!("deleted   {}", title(live));
+    }
+    if !args.crds {
+        say!("The definitions of the kinds stay; to delete them too: aquifer uninstall --crds");
+    }
+    say!("Namespace {namespace} stays; to delete it: kubectl delete namespace {namespace}");
+    Ok(())
+}
+
+/// Made by the operator, so without the labels of what was installed.
+const MADE: [&str; 2] = ["Lease", "Component"];
+
+/// What is there, in the order in which it goes: the operator first, then what it made for itself, its rights, and the kinds. Of the rights, the
+/// binding that tells where the operator is goes at the end, so that an uninstall that was cut short finds the place again.
+async fn find(
+    client: &Client,
+    namespace: &str,
+    components: &[Component],
+    crds: bool,
+) -> anyhow::Result<Vec<DynamicObject>> {
+    let wanted = Wanted {
+        image: DEFAULT_IMAGE.to_owned(),
+        namespace: namespace.to_owned(),
+        replicas: 0,
+        families: aquifer_families::all(),
+    };
+    let (kinds, mut others): (Vec<_>, Vec<_>) = wanted
+        .objects()?
+        .into_iter()
+        .filter(|one| kind(one) != "Namespace")
+        .partition(|one| kind(one) == CRD);
+    others.reverse();
+    let lease = |name: &String| DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace);
+    others.extend(wanted.leases().iter().map(lease));
+    let component = |one: &Component| DynamicObject::new(&one.name_any(), &Component::api_resource());
+    others.extend(components.iter().map(component));
+    let of_cluster = |one: &DynamicObject| one.namespace().is_none() && !MADE.contains(&kind(one));
+    others.sort_by_key(|one| (of_cluster(one), kind(one) == "ClusterRoleBinding"));
+    let mut found = Vec::new();
+    for object in others.iter().chain(kinds.iter().filter(|_| crds)) {
+        let Some(mut live) = look(client, object).await? else { continue };
+        if !MADE.contains(&kind(object)) {
+            // A definition outlives the release that installed it.
+            if let Some(release) = release(&live).filter(|_| kind(object) != CRD) {
+                bail!(
+                    "cannot delete {}: it belongs to the Helm release {release}. Use helm uninstall",
+                    title(object)
+                );
+            }
+            if !is_ours(&live) {
+                continue;
+            }
+        }
+        live.types.clone_from(&object.types);
+        found.push(live);
+    }
+    Ok(found)
+}
+
+/// Deletes this very object and waits until it and what it owns is gone.
+async fn delete(client: &Client, live: &DynamicObject, patience: Duration) -> anyhow::Result<()> {
+    let (api, name) = (api_of(client, live)?, live.name_any());
+    let params = DeleteParams::foreground()
+        .preconditions(Preconditions { uid: live.uid(), ..Preconditions::default() });
+    match api.delete(&name, &params).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot delete {}", title(live))),
+    }
+    let deadline = Instant::now() + patience;
+    while look(client, live).await?.is_some_and(|now| now.uid() == live.uid()) {
+        if Instant::now() > deadline {
+            bail!(
+                "cannot finish within {} s: {} is still there. Run the command again later",
+                patience.as_secs(),
+                title(live)
+            );
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+    Ok(())
+}

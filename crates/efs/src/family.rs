@@ -1,0 +1,95 @@
+//! What the family `efs` says of itself. Each part is in a file of its own; here they are put together.
+
+use aquifer_api::efs::SharedVolume;
+use aquifer_api::openshift;
+use aquifer_family::{
+    Error, Family, Field, ForeignKind, Grant, Held, Namespaces, Operator, Uninstall, Work, WorkNamespace,
+};
+use async_trait::async_trait;
+use clap::{ArgMatches, Args as _, Command};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Client, CustomResourceExt as _};
+
+use crate::flags::Flags;
+use crate::names::driver;
+use crate::volumes::Volumes;
+use crate::{fields, needed, rights, uninstall};
+
+/// The family.
+pub(crate) struct Efs;
+
+/// The chart value that names the driver's namespace.
+pub(crate) const NAMESPACE: &str = "efs.namespace";
+
+#[async_trait]
+impl Family for Efs {
+    fn name(&self) -> &'static str {
+        "efs"
+    }
+
+    fn summary(&self) -> &'static str {
+        "SharedVolumes on AWS EFS, and the driver that mounts them"
+    }
+
+    fn kinds(&self) -> Vec<CustomResourceDefinition> {
+        vec![SharedVolume::crd()]
+    }
+
+    fn needs(&self) -> Vec<ForeignKind> {
+        vec![ForeignKind {
+            group: openshift::GROUP,
+            kind: "SecurityContextConstraints",
+            without: "The cluster is not OpenShift, and the driver needs no constraints.",
+        }]
+    }
+
+    fn namespaces(&self) -> Vec<WorkNamespace> {
+        vec![WorkNamespace { value: NAMESPACE, default: driver::DEFAULT_NAMESPACE }]
+    }
+
+    fn grants(&self, namespaces: &Namespaces) -> Vec<Grant> {
+        rights::grants(namespaces.name(NAMESPACE))
+    }
+
+    fn held(&self) -> Vec<Held> {
+        rights::HELD.to_vec()
+    }
+
+    fn user_roles(&self) -> Vec<ClusterRole> {
+        rights::user_roles()
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        fields::FIELDS.to_vec()
+    }
+
+    fn flags(&self, command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+
+    fn work(&self, flags: &ArgMatches, _operator: &Operator) -> Result<Work, clap::Error> {
+        let driver = Flags::driver(flags)?;
+        Ok(Work { controllers: vec![Box::new(Volumes), Box::new(driver)], ..Work::default() })
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("AQUIFER_EFS_DRIVER", "managed".to_owned()),
+            ("AQUIFER_EFS_NAMESPACE", driver::DEFAULT_NAMESPACE.to_owned()),
+            ("AQUIFER_EFS_TOLERATIONS", "*".to_owned()),
+        ]
+    }
+
+    async fn needed(&self, client: &Client) -> Result<Vec<String>, Error> {
+        needed::needed(client).await
+    }
+
+    fn uninstall(&self, client: Client) -> Option<Box<dyn Uninstall>> {
+        Some(Box::new(uninstall::Uninstall::new(client)))
+    }
+
+    fn examples(&self) -> &'static [&'static str] {
+        &["examples/01-shared-volume.yaml", "examples/02-second-namespace.yaml", "examples/03-pods.yaml"]
+    }
+}

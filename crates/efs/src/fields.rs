@@ -1,0 +1,34 @@
+//! Who writes which field of SharedVolumes and of the driver's Component. The controllers compute from it which part
+//! of a status is theirs.
+
+use aquifer_family::{Field, Writer};
+
+use crate::names::driver::COMPONENT;
+use crate::{driver, volumes};
+
+const VOLUMES: Writer = Writer::Controller(volumes::NAME);
+const DRIVER: Writer = Writer::Controller(driver::NAME);
+
+/// Every field.
+pub(crate) const FIELDS: &[Field] = &[
+    Field::of("SharedVolume", "spec.fileSystemID", Writer::User),
+    Field::of("SharedVolume", "spec.accessPointID", Writer::User),
+    Field::of("SharedVolume", "metadata.finalizers", VOLUMES),
+    Field::of("SharedVolume", "status.phase", VOLUMES),
+    Field::of("SharedVolume", "status.message", VOLUMES),
+    Field::of("SharedVolume", "status.claimRef", VOLUMES),
+    Field::of("SharedVolume", "status.claimUID", VOLUMES),
+    Field::of("SharedVolume", "status.volumeRef", VOLUMES),
+    Field::of("SharedVolume", "status.observedGeneration", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[Ready]", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[DriverReady]", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[Duplicate]", VOLUMES),
+    Field::of("SharedVolume", "status.conditions[Progressing]", VOLUMES),
+    Field::of_object("Component", COMPONENT, "spec.desired", Writer::Administrator),
+    Field::of_object("Component", COMPONENT, "status.message", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.observedGeneration", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.objects", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.conditions[Ready]", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.conditions[NodesReady]", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.conditions[Progressing]", DRIVER),
+];

@@ -1,0 +1,140 @@
+//! The flags of `aquifer run` for this family.
+
+use std::collections::BTreeMap;
+
+use aquifer_family::flags::renamed;
+use clap::{ArgMatches, Args, FromArgMatches as _, ValueEnum};
+use k8s_openapi::api::core::v1::Toleration;
+
+use crate::driver::{Driver, Management};
+use crate::names::driver;
+use crate::statics::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
+
+// The ids of all families' flags share one command, so each carries the family's name.
+#[derive(Args)]
+#[command(next_help_heading = "EFS")]
+pub(crate) struct Flags {
+    /// Who installs and repairs the EFS CSI driver
+    #[arg(
+        id = "efs-driver",
+        long = "efs-driver",
+        env = "AQUIFER_EFS_DRIVER",
+        value_enum,
+        default_value = "managed",
+        value_name = "WHO"
+    )]
+    _driver: Manager,
+    /// The old name of --efs-driver
+    #[arg(
+        id = "efs-statics",
+        long = "efs-statics",
+        env = "AQUIFER_EFS_STATICS",
+        value_enum,
+        value_name = "WHO",
+        hide = true
+    )]
+    _statics: Option<Manager>,
+    /// Namespace of the driver's node plugin
+    #[arg(id = "efs-namespace", long = "efs-namespace", env = "AQUIFER_EFS_NAMESPACE", default_value = driver::DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
+    namespace: String,
+    /// Labels of the nodes that run the node plugin, as key=value,...; by default all workers
+    #[arg(
+        id = "efs-node-selector",
+        long = "efs-node-selector",
+        env = "AQUIFER_EFS_NODE_SELECTOR",
+        value_name = "LABELS",
+        value_parser = parse_node_selector
+    )]
+    node_selector: Option<BTreeMap<String, String>>,
+    /// Taints that the node plugin tolerates, as key[=value][:effect],...; * tolerates all
+    #[arg(
+        id = "efs-tolerations",
+        long = "efs-tolerations",
+        env = "AQUIFER_EFS_TOLERATIONS",
+        default_value = "*",
+        value_name = "TAINTS",
+        value_parser = tolerations
+    )]
+    tolerations: Tolerations,
+    /// Image of the driver
+    #[arg(id = "efs-plugin-image", long = "efs-plugin-image", env = "AQUIFER_EFS_PLUGIN_IMAGE", default_value_t = Images::default().plugin, value_name = "IMAGE")]
+    plugin_image: String,
+    /// Image of the node driver registrar
+    #[arg(id = "efs-registrar-image", long = "efs-registrar-image", env = "AQUIFER_EFS_REGISTRAR_IMAGE", default_value_t = Images::default().registrar, value_name = "IMAGE")]
+    registrar_image: String,
+    /// Image of the liveness probe
+    #[arg(id = "efs-liveness-image", long = "efs-liveness-image", env = "AQUIFER_EFS_LIVENESS_IMAGE", default_value_t = Images::default().liveness, value_name = "IMAGE")]
+    liveness_image: String,
+}
+
+/// Who installs and repairs the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Manager {
+    /// Aquifer does
+    Managed,
+    /// Another tool does; Aquifer only uses the driver
+    External,
+}
+
+/// All of them in one value; a list would be one flag for each.
+#[derive(Clone)]
+struct Tolerations(Vec<Toleration>);
+
+fn tolerations(text: &str) -> Result<Tolerations, ConfigError> {
+    parse_tolerations(text).map(Tolerations)
+}
+
+impl Flags {
+    /// The driver as the flags describe it.
+    pub(crate) fn driver(matches: &ArgMatches) -> Result<Driver, clap::Error> {
+        let flags = Self::from_arg_matches(matches)?;
+        let manager = renamed::<Manager>(matches, "efs-driver", "efs-statics");
+        let config = DriverConfig {
+            namespace: flags.namespace,
+            images: Images {
+                plugin: flags.plugin_image,
+                registrar: flags.registrar_image,
+                liveness: flags.liveness_image,
+            },
+            node_selector: flags.node_selector,
+            tolerations: flags.tolerations.0,
+            ..DriverConfig::default()
+        };
+        let management =
+            if manager == [Manager::External] { Management::External } else { Management::Managed };
+        Ok(Driver { config, management })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    fn driver(arguments: &[&str]) -> Driver {
+        let command = Flags::augment_args(Command::new("run").no_binary_name(true));
+        Flags::driver(&command.get_matches_from(arguments)).unwrap()
+    }
+
+    #[test]
+    fn without_flags_the_driver_is_managed_with_the_defaults() {
+        let (driver, default) = (driver(&[]), Driver::default());
+        assert_eq!((driver.config, driver.management), (default.config, default.management));
+    }
+
+    #[test]
+    fn flags_become_the_configuration_and_the_old_name_still_works() {
+        let chosen =
+            driver(&["--efs-node-selector", "pool=a", "--efs-tolerations", "gpu", "--efs-namespace=x"]);
+        assert_eq!(chosen.config.namespace, "x");
+        assert_eq!(chosen.config.node_selector.unwrap()["pool"], "a");
+        assert_eq!(chosen.config.tolerations[0].key.as_deref(), Some("gpu"));
+        assert_eq!(driver(&["--efs-driver", "external"]).management, Management::External);
+        assert_eq!(driver(&["--efs-statics", "external"]).management, Management::External);
+        assert_eq!(
+            driver(&["--efs-statics=external", "--efs-driver=managed"]).management,
+            Management::Managed
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! SharedVolumes and their driver in the simulation: whole processes of the operator in simulated time, beside what
+//! kube-controller-manager does. Tests only.
+
+use std::time::Duration;
+
+use crate::names;
+use aquifer_engine::process::{Family, Runnable};
+use aquifer_engine::simulation::{Delays, Process, World, first_difference, run};
+use aquifer_engine::{Key, Kind};
+use serde_json::json;
+
+use crate::binder::binder;
+use crate::driver::{Driver, SHARED_VOLUME_CRD};
+use crate::kinds::{
+    CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE, POD,
+    SERVICE_ACCOUNT, SHARED_VOLUME, STORAGE_CLASS, VOLUME,
+};
+use crate::volumes::{Volumes, claim_name, volume_name};
+
+const KINDS: [Kind; 14] = [
+    SHARED_VOLUME,
+    COMPONENT,
+    VOLUME,
+    CLAIM,
+    POD,
+    NAMESPACE,
+    NODE,
+    SERVICE_ACCOUNT,
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    DAEMON_SET,
+    CSI_DRIVER,
+    STORAGE_CLASS,
+    CRD,
+];
+const QUIET: Duration = Duration::from_secs(25);
+const PATIENCE: Duration = Duration::from_mins(30);
+const NAMES: [&str; 3] = ["data", "data-two", "logs"];
+
+fn start(world: &World, name: &str) -> Process {
+    world.start(name, |_, _| {
+        let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(Volumes), Box::new(Driver::default())];
+        vec![Family { name: "efs".into(), controllers, servers: Vec::new() }]
+    })
+}
+
+fn put(world: &World, name: &str, access_point: &str) {
+    let spec = json!({"fileSystemID": "fs-0123456789abcdef0", "accessPointID": access_point});
+    let metadata = json!({"namespace": "team", "name": name});
+    world.model.put(&SHARED_VOLUME, json!({"metadata": metadata, "spec": spec}));
+}
+
+async fn rests(world: &World, what: &str) {
+    assert!(world.rests(QUIET, PATIENCE).await, "{what}: it never comes to rest: {:?}", world.model.log());
+}
+
+fn assert_bound(world: &World, what: &str, access_point: &str) {
+    for name in NAMES {
+        let key = Key::namespaced("team", name);
+        let object = world.model.object(&SHARED_VOLUME.key(&key)).expect("the SharedVolume");
+        let ready = object.condition("Ready").cloned().unwrap_or_default();
+        assert_eq!(
+            (&ready["status"], &ready["reason"]),
+            (&json!("True"), &json!("Bound")),
+            "{what}: {ready}"
+        );
+        let volume = world.model.object(&VOLUME.at("", &volume_name(&key))).expect("the volume");
+        assert!(volume.text("/spec/csi/volumeHandle").ends_with(access_point), "{what}: {}", volume.0);
+        assert!(world.model.object(&CLAIM.at("team", &claim_name(&key))).is_some(), "{what}");
+    }
+}
+
+/// Three SharedVolumes are made, changed and deleted while two replicas run; gives the history.
+fn story(seed: u64, delays: &Delays) -> Vec<String> {
+    let played = run(seed, delays.clone(), &KINDS, async |world| {
+        world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
+        world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+        world.react(binder);
+        let processes = ["one", "two"].map(|name| start(world, name));
+        for name in NAMES {
+            put(world, name, &format!("fsap-{name}"));
+        }
+        rests(world, "create").await;
+        assert_bound(world, &format!("seed {seed}, create"), "");
+        let component =
+            world.model.object(&COMPONENT.at("", names::driver::COMPONENT)).expect("the component");
+        assert_eq!(component.condition("Ready").cloned().unwrap_or_default()["reason"], "Installed");
+        for name in NAMES {
+            put(world, name, "fsap-0fedcba9876543210");
+        }
+        rests(world, "change").await;
+        assert_bound(world, &format!("seed {seed}, change"), "::fsap-0fedcba9876543210");
+        // At rest, another look changes nothing.
+        let before = world.model.version();
+        processes.iter().for_each(Process::resync);
+        rests(world, "resync").await;
+        let after: Vec<_> = world.model.changes_since(before).into_iter().map(|c| c.target).collect();
+        assert!(after.iter().all(|target| target.kind.kind == "Lease"), "seed {seed}: {after:?}");
+        for name in NAMES {
+            world.model.delete(&SHARED_VOLUME.at("team", name));
+        }
+        rests(world, "delete").await;
+        for kind in [SHARED_VOLUME, VOLUME, CLAIM] {
+            assert!(world.model.objects(&kind).is_empty(), "seed {seed}: {kind} left");
+        }
+        for process in processes {
+            process.stop().await.expect("it stops in order");
+        }
+    });
+    played.unwrap().1
+}
+
+#[test]
+fn volumes_are_made_changed_and_deleted_without_faults_and_one_seed_gives_one_history() {
+    let (one, two) = (story(1, &Delays::NONE), story(1, &Delays::NONE));
+    assert_eq!(first_difference(&one, &two), None);
+    assert!(one.len() > 100, "{} requests", one.len());
+}
+
+#[test]
+fn volumes_are_made_changed_and_deleted_whatever_takes_how_long() {
+    for seed in 0..8 {
+        story(seed, &Delays::LONG);
+    }
+    assert_eq!(first_difference(&story(3, &Delays::LONG), &story(3, &Delays::LONG)), None);
+}

@@ -1,0 +1,58 @@
+//! What users may do with SharedVolumes by their built-in roles, on a real API server.
+
+use anyhow::Result;
+use aquifer_api::efs::SharedVolume;
+use aquifer_lab::eventually;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::harness::{DEADLINE, FILE_SYSTEM, shared};
+
+#[tokio::test]
+async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
+    let ground = shared().await;
+    let client = ground.cluster.client()?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "user-roles"}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), "user-roles");
+    for role in ["admin", "edit", "view"] {
+        let binding = serde_json::from_value(json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
+        }))?;
+        bindings.create(&PostParams::default(), &binding).await?;
+    }
+    let volume = SharedVolume::new("sv", serde_json::from_value(json!({"fileSystemID": FILE_SYSTEM}))?);
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    for role in ["admin", "edit", "view"] {
+        let user = ground.cluster.client_as(role, &["system:authenticated"])?;
+        let api: Api<SharedVolume> = Api::namespaced(user.clone(), "user-roles");
+        eventually(DEADLINE, &format!("{role} may list SharedVolumes"), || async {
+            Ok(Some(api.list(&kube::api::ListParams::default()).await?))
+        })
+        .await?;
+        if role == "view" {
+            let error = api.create(&dry_run, &volume).await.unwrap_err().to_string();
+            assert!(error.contains("forbidden"), "{error}");
+        } else {
+            eventually(DEADLINE, &format!("{role} may create SharedVolumes"), || async {
+                Ok(Some(api.create(&dry_run, &volume).await?))
+            })
+            .await?;
+        }
+        let status = Patch::Merge(json!({"status": {"phase": "Ready"}}));
+        let error = api.patch_status("sv", &PatchParams::default(), &status).await.unwrap_err().to_string();
+        assert!(error.contains("forbidden"), "{role}: {error}");
+        let elsewhere: Api<SharedVolume> = Api::namespaced(user, "default");
+        assert!(
+            elsewhere.list(&kube::api::ListParams::default()).await.is_err(),
+            "{role} sees another namespace"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The list of all metrics, for the reference. Made from what a scraper reads, so it cannot say anything else than that.
+
+use std::collections::BTreeMap;
+
+use super::Metrics;
+
+/// One metric as people look it up.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Described {
+    /// As a scraper gets it; a histogram's without `_bucket`, `_sum` and `_count`.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: String,
+    /// Names of its labels.
+    pub labels: Vec<String>,
+    /// What it counts.
+    pub help: String,
+}
+
+/// Every metric that the process can have, by name.
+pub fn described() -> Vec<Described> {
+    // A metric without a value is not in the text, so each gets one.
+    let metrics = Metrics::default();
+    metrics.pass("", "", 0.0, 1);
+    metrics.live_pass("");
+    metrics.panicked("");
+    metrics.depth("", 0);
+    metrics.api_call("");
+    metrics.leading("", true);
+    parse(&metrics.text())
+}
+
+fn parse(text: &str) -> Vec<Described> {
+    let mut found: BTreeMap<&str, Described> = BTreeMap::new();
+    let mut help = "";
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').map_or("", |(_, help)| help);
+        } else if let Some((family, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
+            let name = if kind == "counter" { format!("{family}_total") } else { family.to_owned() };
+            let help = help.trim_end_matches('.').to_owned();
+            found.insert(family, Described { name, kind: kind.to_owned(), labels: Vec::new(), help });
+        } else if let Some((name, rest)) = line.split_once('{') {
+            let family = found.values_mut().find(|metric| name.starts_with(&metric.name));
+            let labels = rest.split('}').next().unwrap_or_default();
+            let names = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
+            if let Some(metric) = family.filter(|metric| metric.labels.is_empty()) {
+                metric.labels = names.filter(|name| name != "le").collect();
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_registered_metric_is_described() {
+        let registered = include_str!("../metrics.rs").matches("registry.register(").count();
+        let all = described();
+        assert_eq!(all.len(), registered, "give each metric a value in described(): {all:#?}");
+    }
+
+    #[test]
+    fn names_labels_and_help_are_those_that_a_scraper_reads() {
+        let all = described();
+        let of = |name: &str| all.iter().find(|metric| metric.name == name).unwrap();
+        let passes = of("aquifer_controller_passes_total");
+        assert_eq!((passes.kind.as_str(), passes.help.as_str()), ("counter", "Passes by outcome"));
+        assert_eq!(passes.labels, ["controller", "outcome"]);
+        assert_eq!(of("aquifer_controller_pass_seconds").labels, ["controller"], "without le");
+        assert!(of("aquifer_leader").labels.is_empty());
+    }
+}

@@ -1,0 +1,23 @@
+//! A whole process of the operator in a simulated world: the real client, watches, caches, queue, passes, leases and process
+//! run unchanged; only the clock, the API server, the network and what else lives in the cluster are simulated.
+//! One seed gives one history.
+
+mod address;
+mod network;
+mod requests;
+mod server;
+mod watches;
+mod world;
+
+pub use network::Delays;
+pub use server::ApiServer;
+pub use world::{Process, World, run};
+
+/// The first request in which two histories differ.
+pub fn first_difference<'a>(
+    one: &'a [String],
+    two: &'a [String],
+) -> Option<(Option<&'a str>, Option<&'a str>)> {
+    let at = (0..one.len().max(two.len())).find(|at| one.get(*at) != two.get(*at))?;
+    Some((one.get(at).map(String::as_str), two.get(at).map(String::as_str)))
+}

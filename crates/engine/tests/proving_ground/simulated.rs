@@ -1,0 +1,133 @@
+//! The story in the simulation: whole processes of the operator, with their clients, watches, caches, queues and Leases, in
+//! simulated time. One seed gives one history.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_engine::live::Live;
+use aquifer_engine::metrics::Metrics;
+use aquifer_engine::model::Fuse;
+use aquifer_engine::process::Family;
+use aquifer_engine::runtime::Runtime;
+use aquifer_engine::simulation::{Delays, Process, World, first_difference, run};
+use aquifer_engine::{Fault, Kind};
+use async_trait::async_trait;
+
+use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, condition, spring, well, well_status};
+use crate::house::{Call, House, Phone, Pump};
+use crate::in_model::never_too_much;
+use crate::springs::Springs;
+use crate::story::{Deed, STEPS, deeds, expected};
+use crate::wells::Wells;
+
+const RUN: &str = "simulated";
+const QUIET: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(20);
+
+/// A line to the pump house on which everything takes its time.
+struct SlowLine {
+    house: Arc<House>,
+    runtime: Runtime,
+    slowest: u64,
+}
+
+#[async_trait]
+impl Phone for SlowLine {
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault> {
+        let takes = || Duration::from_millis(self.runtime.random() % (self.slowest + 1));
+        tokio::time::sleep(takes()).await;
+        let answer = self.house.call(call).await;
+        tokio::time::sleep(takes()).await;
+        answer
+    }
+}
+
+fn kinds() -> Vec<Kind> {
+    let own = Kinds::new();
+    vec![own.well, own.spring, own.meter, CONFIG_MAP, CLAIM, SECRET]
+}
+
+fn start(world: &World, name: &str, house: &Arc<House>, slowest: u64) -> Process {
+    world.start(name, |client, runtime| {
+        let line = SlowLine { house: Arc::clone(house), runtime: runtime.clone(), slowest };
+        let wells = Wells {
+            kinds: Kinds::new(),
+            run: RUN.into(),
+            house: Arc::new(line),
+            keys: Arc::new(Live::new(client.clone(), Metrics::default())),
+            decider: None,
+            runtime: runtime.clone(),
+        };
+        let springs = Springs { kinds: Kinds::new(), run: RUN.into() };
+        let controllers: Vec<Box<dyn aquifer_engine::process::Runnable>> =
+            vec![Box::new(wells), Box::new(springs)];
+        vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]
+    })
+}
+
+fn act(world: &World, step: usize) {
+    let kinds = Kinds::new();
+    for deed in deeds(step) {
+        match deed {
+            Deed::Spring(capacity) => {
+                drop(world.model.put(&kinds.spring, spring(&kinds, "ns", RUN, capacity)));
+            }
+            Deed::Well(name, spec) => {
+                drop(world.model.put(&kinds.well, well(&kinds, "ns", name, RUN, &spec)));
+            }
+            Deed::Delete(name) => world.model.delete(&kinds.well.at("ns", name)),
+        }
+    }
+}
+
+/// Plays the whole story with two replicas and gives the history.
+fn story(seed: u64, delays: &Delays, slowest: u64) -> Vec<String> {
+    let (house, history) = run(seed, delays.clone(), &kinds(), async |world| {
+        let house = House::new(Arc::new(Fuse::default()), false);
+        let processes = ["one", "two"].map(|name| start(world, name, &house, slowest));
+        let wells = Kinds::new().well;
+        for step in 0..STEPS {
+            act(world, step);
+            assert!(world.rests(QUIET, PATIENCE).await, "seed {seed}, step {step}: it never comes to rest");
+            for expected in expected(step) {
+                let object = world.model.object(&wells.at("ns", expected.well)).expect("the well is there");
+                let (ready, reason) = condition(&object, "Ready");
+                let what = format!("seed {seed}, step {step}, well {}: {}", expected.well, object.0);
+                assert_eq!((ready.as_str(), reason.as_str()), ("True", "Flowing"), "{what}");
+                assert_eq!(well_status(&object).using, expected.size, "{what}");
+            }
+        }
+        never_too_much(&world.model, &Kinds::new());
+        // At rest, another look changes nothing.
+        let before = world.model.version();
+        processes.iter().for_each(Process::resync);
+        assert!(world.rests(QUIET, PATIENCE).await);
+        let after: Vec<_> = world.model.changes_since(before).into_iter().map(|c| c.target).collect();
+        assert!(after.iter().all(|target| target.kind.kind == "Lease"), "seed {seed}: {after:?}");
+        for process in processes {
+            process.stop().await.expect("it stops in order");
+        }
+        house
+    })
+    .unwrap();
+    let made: Vec<usize> = house.made().into_values().collect();
+    assert_eq!(made, [1, 1], "seed {seed}: a pump for each of two wells");
+    history
+}
+
+#[test]
+fn the_story_ends_well_without_faults_and_one_seed_gives_one_history() {
+    let first = story(1, &Delays::NONE, 0);
+    assert_eq!(first_difference(&first, &story(1, &Delays::NONE, 0)), None);
+    assert!(first.len() > 100, "{} requests", first.len());
+}
+
+#[test]
+fn the_story_ends_well_whatever_takes_how_long() {
+    for seed in 0..20 {
+        story(seed, &Delays::LONG, 3_000);
+    }
+    let [seven, again, eight] = [7, 7, 8].map(|seed| story(seed, &Delays::LONG, 3_000));
+    assert_eq!(first_difference(&seven, &again), None);
+    assert!(first_difference(&seven, &eight).is_some());
+}
