@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{chart, crds, docs, host, process};
+use crate::{chart, crds, decisions, docs, host, process};
 
 const CARGO_DENY: &str = "0.20.2";
 
@@ -23,11 +23,12 @@ enum Outcome {
 /// Runs every check.
 pub fn run() -> Result<()> {
     host::ensure()?;
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("format", || passes(&mut process::cargo(&["fmt", "--all", "--check"]))),
         ("generated files", || {
             crds::check().and_then(|()| chart::check()).and_then(|()| docs::check()).map(|()| Outcome::Passed)
         }),
+        ("decisions", || decisions::check(&process::root()).map(|()| Outcome::Passed)),
         ("clippy", || {
             passes(&mut process::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
         }),

@@ -4,6 +4,7 @@
 mod bench;
 mod chart;
 mod crds;
+mod decisions;
 mod docs;
 mod families;
 mod fixture;
@@ -40,7 +41,7 @@ enum Command {
     Test(test::Args),
     /// Show which of the operator's rights the last tests used; `cargo xtask test` keeps the record
     Rights,
-    /// Check format, clippy, licences and bans of dependencies, and that generated files are current
+    /// Check format, decisions, clippy, licences and bans of dependencies, and that generated files are current
     Lint,
     /// Write the CRDs as YAML files
     Crds(crds::Args),

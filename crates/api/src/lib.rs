@@ -9,6 +9,7 @@ pub mod efs;
 pub mod labels;
 pub mod openshift;
 
+pub use aquifer_base::Reason;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 

@@ -1,7 +1,8 @@
 //! Who writes which field of a kind: one entry per field and one writer per entry. The types of the tables only; each table
-//! belongs to whoever owns the kinds. A controller's part of a status is computed from its table, so the two cannot differ.
+//! belongs to the family that owns the kinds. A controller's part of a status is computed from its table, so that the two
+//! cannot differ.
 
-/// One field, or one field with everything below it, and its only writer.
+/// One field with everything below it, and its only writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Kind of the object.
@@ -31,37 +32,25 @@ impl Field {
         Self { kind, object: Some(object), path, writer }
     }
 
-    /// Whether the field at `path` of the schema is this one or a part of it. Conditions have one field in the schema and one
-    /// entry for each type here.
-    pub fn covers(&self, path: &str) -> bool {
-        let own = if self.condition().is_some() { "status.conditions" } else { self.path };
-        path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    }
-
     /// The type of the condition that this entry is about.
     pub fn condition(&self) -> Option<&'static str> {
         self.path.strip_prefix("status.conditions[")?.strip_suffix(']')
     }
+
+    /// Whether `path` is this field or a part of it. All conditions of a kind are one field in its schema.
+    pub fn covers(&self, path: &str) -> bool {
+        let own = if self.condition().is_some() { "status.conditions" } else { self.path };
+        path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
 }
 
-/// A program or a person that writes fields.
+/// A program or a person that writes fields of our kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// Whoever made the object, a person or a pipeline. We never write these fields.
     User,
-    /// The cluster's administrator, by hand or through a command of ours.
+    /// The cluster's administrator, by hand or through an `uninstall` of a family.
     Administrator,
-    /// The controller of this name.
+    /// A controller of ours, by its name, which is also its field manager.
     Controller(&'static str),
-}
-
-impl Writer {
-    /// The writer's name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Administrator => "administrator",
-            Self::Controller(name) => name,
-        }
-    }
 }

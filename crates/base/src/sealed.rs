@@ -82,6 +82,26 @@ mod tests {
         assert!(Sealed::new("").is_empty());
     }
 
+    /// Says of a type whether it can be serialised: the constant of the struct itself, which wants `Serialize`, goes before
+    /// that of the trait, which wants nothing.
+    struct Probe<T>(std::marker::PhantomData<T>);
+
+    trait Otherwise {
+        const SERIALISES: bool = false;
+    }
+
+    impl<T> Otherwise for Probe<T> {}
+
+    impl<T: serde::Serialize> Probe<T> {
+        const SERIALISES: bool = true;
+    }
+
+    #[test]
+    fn a_secret_cannot_be_serialised() {
+        const { assert!(Probe::<String>::SERIALISES && Probe::<Option<String>>::SERIALISES) };
+        const { assert!(!Probe::<Sealed>::SERIALISES) };
+    }
+
     proptest! {
         #[test]
         fn sealed_bytes_are_equal_exactly_when_the_bytes_are(

@@ -1,5 +1,5 @@
-//! Who writes which field of SharedVolumes and of the driver's Component. The controllers compute
-//! from it which part of a status is theirs.
+//! Who writes which field of SharedVolumes and of the driver's Component. The controllers compute from it which part
+//! of a status is theirs.
 
 use aquifer_family::{Field, Writer};
 

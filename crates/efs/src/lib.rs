@@ -13,6 +13,8 @@ pub mod names;
 mod needed;
 mod rights;
 #[cfg(test)]
+mod round_trip;
+#[cfg(test)]
 mod simulated;
 pub mod statics;
 pub mod uninstall;

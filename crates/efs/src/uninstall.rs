@@ -5,7 +5,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::names::driver;
 use aquifer_api::component::{Component, ComponentReason, ComponentSpec, Desired};
 use aquifer_api::efs::SharedVolume;
 use aquifer_base::Reason;
@@ -15,6 +14,8 @@ use async_trait::async_trait;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+
+use crate::names::driver;
 
 const MANAGER: &str = "aquifer-uninstall";
 const INTERVAL: Duration = Duration::from_millis(500);

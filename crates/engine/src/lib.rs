@@ -29,6 +29,8 @@ pub mod plan;
 pub mod process;
 mod queue;
 pub mod remote;
+#[cfg(test)]
+mod round_trip;
 pub mod runner;
 pub mod runtime;
 pub mod seen;

@@ -212,7 +212,7 @@ fn refusal(status: &Status) -> ApiError {
     match status.code {
         404 if status.details.as_ref().is_none_or(|d| d.name.is_empty()) => ApiError::NotServed,
         404 => ApiError::NotFound,
-        409 if status.reason == "AlreadyExists" => ApiError::AlreadyExists,
+        409 if status.is_already_exists() => ApiError::AlreadyExists,
         409 => ApiError::Conflict(said),
         // A body whose uid is another object's.
         422 if causes.iter().any(|cause| cause.field == "metadata.uid") => ApiError::Conflict(said),

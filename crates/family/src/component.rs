@@ -1,6 +1,7 @@
 //! How Components are judged by commands that look at a cluster once. The kind belongs to no family.
 
-use aquifer_api::component::{Component, ComponentObject, Desired, ObjectState};
+use aquifer_api::Reason;
+use aquifer_api::component::{Component, ComponentObject, ComponentReason, Desired, ObjectState};
 use kube::ResourceExt;
 
 /// Why a component still needs the operator: it is wanted, or it is not gone yet. None when nothing of ours is left, because the
@@ -8,15 +9,15 @@ use kube::ResourceExt;
 pub fn still_needed(component: &Component) -> Option<String> {
     let status = component.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Ready"));
-    let reason = ready.map_or("", |ready| ready.reason.as_str());
+    let reason = ready.and_then(|ready| ComponentReason::parse(&ready.reason));
     let current = status.is_some_and(|status| status.observed_generation == component.metadata.generation);
     let ours =
         |object: &ComponentObject| matches!(object.state, ObjectState::Current | ObjectState::Deleting);
     let leaves = status.is_some_and(|status| status.objects.iter().any(ours));
     let why = match component.spec.desired() {
-        Desired::Removed if current && reason == "Removed" => return None,
-        Desired::Installed if current && reason == "External" && !leaves => return None,
-        Desired::Installed if reason == "External" && leaves => {
+        Desired::Removed if current && reason == Some(ComponentReason::Removed) => return None,
+        Desired::Installed if current && reason == Some(ComponentReason::External) && !leaves => return None,
+        Desired::Installed if reason == Some(ComponentReason::External) && leaves => {
             "is managed by another tool, but objects of Aquifer are left"
         }
         Desired::Removed => "is not removed yet",

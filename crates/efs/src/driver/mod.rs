@@ -11,18 +11,18 @@ mod world;
 
 use std::time::Duration;
 
-use crate::fields::FIELDS;
-use crate::names::driver;
 use aquifer_api::component::{Component, ComponentSpec, ComponentStatus};
 use aquifer_engine::{Controller, Intent, Key, Kind, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::fields::FIELDS;
 use crate::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE,
     SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
+use crate::names::driver;
 use crate::statics::{DriverConfig, WORKER_LABEL};
 pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
 pub use world::World;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::names::driver;
 use aquifer_engine::{Seen, View};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +9,7 @@ use super::decide::unwanted;
 use super::facts::{DefinitionFacts, PartFacts};
 use super::{Driver, SHARED_VOLUME_CRD, Subject};
 use crate::kinds::{CRD, NODE, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
+use crate::names::driver;
 use crate::statics::{self, DriverConfig};
 
 /// What needed the driver this long ago is not asked again.

@@ -13,9 +13,10 @@ mod tests;
 
 pub use config::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
 
-use crate::names::labels;
 use aquifer_engine::{Intent, Kind, ObjectRef};
 use serde_json::{Value, json};
+
+use crate::names::labels;
 
 /// The label that marks worker nodes where a distribution sets one.
 pub const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::names::driver;
 use aquifer_engine::{Intent, Key};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
@@ -13,6 +12,7 @@ use kube::api::ObjectMeta;
 use super::names::claim_name;
 use super::owner::owner_labels;
 use super::volume::SIZE;
+use crate::names::driver;
 
 /// The claim of the SharedVolume `key` on the volume of this name.
 pub(super) fn claim_intent(key: &Key, volume: &str) -> Intent {

@@ -1,5 +1,7 @@
 //! What follows for one SharedVolume from what is seen. Pure: no clock, no IO.
 
+mod ownership;
+
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
@@ -7,12 +9,12 @@ use aquifer_base::Uid;
 use aquifer_engine::{Expect, ObjectRef, Plan, Seen, Step, Why, reason_in};
 use jiff::Timestamp;
 
+use self::ownership::{Belongs, claim_belongs, is_pair, volume_belongs};
 use super::claim::claim_intent;
 use super::conditions::{self, Blocked, Pair};
 use super::data::Data;
 use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
-use super::ownership::{Belongs, claim_belongs, is_pair, volume_belongs};
 use super::volume::volume_intent;
 use super::world::World;
 use super::{LINGERING, Subject};

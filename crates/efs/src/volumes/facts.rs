@@ -1,6 +1,5 @@
 //! What decisions need to know of a volume, a claim and the driver, read from their objects. Reads, does not judge.
 
-use crate::names::labels;
 use aquifer_api::component::ComponentReason;
 use aquifer_base::{Reason, Uid};
 use aquifer_engine::intent::{OWNER, OWNER_UID};
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::data::Data;
+use crate::names::labels;
 
 /// The annotation that Kubernetes puts on a claim when it has bound it.
 pub(super) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";

@@ -1,7 +1,7 @@
 //! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
 //!
 //! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `facts` reads
-//! objects, `volume` and `claim` are what we make, `ownership` tells whose an object is.
+//! objects; `volume` and `claim` are what we make.
 
 mod absence;
 mod claim;
@@ -11,21 +11,20 @@ mod decide;
 mod facts;
 mod names;
 mod owner;
-mod ownership;
 #[cfg(test)]
 mod tests;
 mod volume;
 mod world;
 
-use crate::fields::FIELDS;
-use crate::names::{driver, labels};
 use aquifer_api::efs::{SharedVolumeSpec, SharedVolumeStatus};
 use aquifer_engine::{Controller, Key, Kind, Object, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::fields::FIELDS;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_VOLUME, VOLUME};
+use crate::names::{driver, labels};
 pub use data::Data;
 pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};
 pub use names::{claim_name, volume_name};

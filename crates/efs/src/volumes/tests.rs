@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::names::{driver, labels};
 use aquifer_engine::intent::{INTENT, OWNER, OWNER_UID};
 use aquifer_engine::model::{Model, Sim, walk};
 use aquifer_engine::{Key, Object, ObjectRef};
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Volumes, claim_name, volume_name};
 use crate::binder::{PVC_PROTECTION, binder};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
+use crate::names::{driver, labels};
 
 const FS: &str = "fs-0123456789abcdef0";
 const AP: &str = "fsap-0123456789abcdef0";

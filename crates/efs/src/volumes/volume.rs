@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::names::driver;
 use aquifer_engine::{Intent, Key};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeSpec,
@@ -12,6 +11,7 @@ use kube::api::ObjectMeta;
 
 use super::names::claim_name;
 use super::owner::owner_labels;
+use crate::names::driver;
 
 /// Counted against quotas, and of no other meaning: EFS has no size.
 pub(super) const SIZE: &str = "1Gi";

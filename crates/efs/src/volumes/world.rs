@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::names::driver;
 use aquifer_api::efs::SharedVolumeReason;
 use aquifer_engine::{Object, Seen, View, reason_in};
 use jiff::Timestamp;
@@ -15,6 +14,7 @@ use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
 use super::{LINGERING, Subject, data_group};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
+use crate::names::driver;
 
 /// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
 const POD_AGE: Duration = Duration::from_secs(3);

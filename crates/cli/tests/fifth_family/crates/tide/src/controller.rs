@@ -1,10 +1,11 @@
 //! The controller of tides: says of each that it is there.
 
-use aquifer_engine::{
-    ChildKind, Condition, Controller, Kind, Plan, Shape, State, Status, Subject, View, Watch,
-};
+use aquifer_api::tide::{TideReason, TideSpec, TideStatus};
+use aquifer_engine::{Condition, Controller, Kind, Plan, Report, Shape, State, Subject, View, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
+
+use crate::FIELDS;
 
 pub(crate) const NAME: &str = "aquifer-tide-tides";
 const TIDE: Kind = Kind::namespaced(aquifer_api::tide::GROUP, "v1alpha1", "Tide", "tides");
@@ -15,6 +16,8 @@ pub(crate) struct Tides {
 
 #[async_trait]
 impl Controller for Tides {
+    type Spec = TideSpec;
+    type Status = TideStatus;
     type World = bool;
 
     fn name(&self) -> &'static str {
@@ -26,17 +29,15 @@ impl Controller for Tides {
     fn watches(&self) -> Vec<Watch> {
         vec![Watch::subjects(TIDE)]
     }
-    fn children(&self) -> Vec<ChildKind> {
-        Vec::new()
-    }
     fn shape(&self) -> Shape {
-        Shape { fields: &[], conditions: &["Ready"] }
+        Shape::of(FIELDS, "Tide", NAME)
     }
-    fn observe(&self, subject: &Subject, _: &View<'_>) -> bool {
+    fn observe(&self, subject: &Subject<TideSpec, TideStatus>, _: &View<'_>) -> bool {
         *subject.key.namespace == *self.namespace
     }
-    fn decide(&self, _: &Subject, here: &bool, _: Timestamp) -> Plan {
-        let ready = if *here { State::True } else { State::False };
-        Plan::none().status(Status::default().condition(Condition::new("Ready", ready, "Seen", "")))
+    fn decide(&self, _: &Subject<TideSpec, TideStatus>, here: &bool, _: Timestamp) -> Plan {
+        let state = if *here { State::True } else { State::False };
+        let ready = Condition::new("Ready", state, TideReason::Seen, "");
+        Plan::none().status(Report::new(&TideStatus::default()).condition(ready))
     }
 }

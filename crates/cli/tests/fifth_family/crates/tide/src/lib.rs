@@ -21,6 +21,12 @@ use kube::{Client, CustomResourceExt as _};
 const NAMESPACE: &str = "tide.namespace";
 const CONTROLLER: Writer = Writer::Controller(controller::NAME);
 
+pub(crate) const FIELDS: &[Field] = &[
+    Field::of("Tide", "spec.height", Writer::User),
+    Field::of("Tide", "status.conditions[Ready]", CONTROLLER),
+    Field::of("Tide", "status.observedGeneration", CONTROLLER),
+];
+
 /// The family `tide`.
 pub fn family() -> &'static dyn Family {
     &Sea
@@ -67,11 +73,7 @@ impl Family for Sea {
         vec![ClusterRole { metadata, rules, aggregation_rule: None }]
     }
     fn fields(&self) -> Vec<Field> {
-        vec![
-            Field::of("Tide", "spec.height", Writer::User),
-            Field::of("Tide", "status.conditions", CONTROLLER),
-            Field::of("Tide", "status.observedGeneration", CONTROLLER),
-        ]
+        FIELDS.to_vec()
     }
     fn flags(&self, command: Command) -> Command {
         let namespace = Arg::new("tide-namespace")

@@ -3,9 +3,9 @@
 use aquifer_base::Uid;
 use aquifer_engine::Key;
 
-use super::data::Data;
-use super::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
-use super::names::claim_name;
+use crate::volumes::data::Data;
+use crate::volumes::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
+use crate::volumes::names::claim_name;
 
 /// Whose a volume or claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

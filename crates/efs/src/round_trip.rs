@@ -1,0 +1,202 @@
+//! The worlds of the family can be sent to another process and back: nothing of them is lost in JSON.
+
+use std::collections::BTreeMap;
+
+use aquifer_api::component::ComponentReason;
+use aquifer_base::{Reason, ResourceVersion, Uid};
+use aquifer_engine::{Identity, Key, Seen, State, Why};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Toleration;
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts};
+use crate::statics::{DriverConfig, Images};
+use crate::volumes::{
+    self, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, OwnerMarks, VolumeFacts,
+};
+
+fn round_trips<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    let text = serde_json::to_string(value).expect("it is data");
+    let back: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(back, *value, "{text}");
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z]{0,6}", ".{0,4}"]
+}
+
+fn texts() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec(text(), 0..3)
+}
+
+fn timestamp() -> impl Strategy<Value = Timestamp> {
+    (0..200_000_000_000_i64, 0..1_000_000_000)
+        .prop_map(|(second, nanosecond)| Timestamp::new(second, nanosecond).unwrap_or_default())
+}
+
+fn seen<T: Clone + std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Seen<T>> {
+    prop_oneof![
+        (value, timestamp()).prop_map(|(value, read_at)| Seen::Known { value, read_at }),
+        Just(Seen::Unknown(Why::NotServed)),
+        text().prop_map(|said| Seen::Unknown(Why::Unreachable(said))),
+    ]
+}
+
+fn identity() -> impl Strategy<Value = Identity> {
+    (text(), text())
+        .prop_map(|(uid, version)| Identity { uid: Uid::new(uid), version: ResourceVersion::new(version) })
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    (text(), text()).prop_map(|(namespace, name)| Key::namespaced(namespace, name))
+}
+
+fn uid() -> impl Strategy<Value = Uid> {
+    text().prop_map(Uid::new)
+}
+
+fn marks() -> impl Strategy<Value = OwnerMarks> {
+    (prop::option::of(uid()), prop::option::of(text()), prop::option::of(key()))
+        .prop_map(|(owner_uid, owner, upstream)| OwnerMarks { owner_uid, owner, upstream })
+}
+
+fn volume() -> impl Strategy<Value = VolumeFacts> {
+    let data = (text(), prop::option::of(text()))
+        .prop_map(|(file_system, access_point)| Data { file_system, access_point });
+    let claim = (key(), prop::option::of(uid())).prop_map(|(key, uid)| ClaimReference { key, uid });
+    let head = (text(), identity(), text(), data);
+    (head, prop::option::of(claim), marks(), prop::option::of(timestamp()), texts()).prop_map(
+        |((name, identity, handle, data), claim, marks, deleting, finalizers)| VolumeFacts {
+            name,
+            identity,
+            handle,
+            data,
+            claim,
+            marks,
+            deleting,
+            finalizers,
+        },
+    )
+}
+
+fn claim() -> impl Strategy<Value = ClaimFacts> {
+    let phase = prop_oneof![Just(ClaimPhase::Pending), Just(ClaimPhase::Bound), Just(ClaimPhase::Lost)];
+    let head = (key(), identity(), text(), phase, any::<bool>());
+    (head, marks(), prop::option::of(timestamp()), texts()).prop_map(
+        |((key, identity, volume, phase, bind_completed), marks, deleting, finalizers)| ClaimFacts {
+            key,
+            identity,
+            volume,
+            phase,
+            bind_completed,
+            marks,
+            deleting,
+            finalizers,
+        },
+    )
+}
+
+fn driver_facts() -> impl Strategy<Value = DriverFacts> {
+    let state = prop_oneof![Just(State::True), Just(State::False), Just(State::Unknown)];
+    let reason = prop::option::of(prop::sample::select(ComponentReason::ALL));
+    (state, reason, text()).prop_map(|(ready, reason, message)| DriverFacts { ready, reason, message })
+}
+
+fn volumes_world() -> impl Strategy<Value = volumes::World> {
+    (
+        seen(prop::collection::vec(volume(), 0..3)),
+        seen(prop::option::of(claim())),
+        prop::option::of(seen(texts())),
+        any::<bool>(),
+        texts(),
+        seen(prop::option::of(driver_facts())),
+    )
+        .prop_map(|(volumes, claim, pods, namespace_ends, duplicates, driver)| volumes::World {
+            volumes,
+            claim,
+            pods,
+            namespace_ends,
+            duplicates,
+            driver,
+        })
+}
+
+fn part() -> impl Strategy<Value = PartFacts> {
+    let nodes = (any::<i64>(), any::<i64>()).prop_map(|(wanted, ready)| NodeCounts { wanted, ready });
+    (identity(), prop::option::of(text()), any::<bool>(), nodes, prop::option::of(text())).prop_map(
+        |(identity, owner, deleting, nodes, pod_security)| PartFacts {
+            identity,
+            owner,
+            deleting,
+            nodes,
+            pod_security,
+        },
+    )
+}
+
+fn config() -> impl Strategy<Value = DriverConfig> {
+    let images = (text(), text(), text()).prop_map(|(plugin, registrar, liveness)| Images {
+        plugin,
+        registrar,
+        liveness,
+    });
+    let selector = prop::option::of(prop::collection::btree_map(text(), text(), 0..3));
+    let toleration = (prop::option::of(text()), prop::option::of(text()), prop::option::of(any::<i64>()))
+        .prop_map(|(key, value, toleration_seconds)| Toleration {
+            key,
+            value,
+            toleration_seconds,
+            ..Toleration::default()
+        });
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (text(), images, selector, prop::collection::vec(toleration, 0..3), flags).prop_map(
+        |(
+            namespace,
+            images,
+            node_selector,
+            tolerations,
+            (worker_label_exists, scc_api, pod_security_labels),
+        )| {
+            let node_selector: Option<BTreeMap<String, String>> = node_selector;
+            DriverConfig {
+                namespace,
+                images,
+                node_selector,
+                tolerations,
+                worker_label_exists,
+                scc_api,
+                pod_security_labels,
+            }
+        },
+    )
+}
+
+fn driver_world() -> impl Strategy<Value = driver::World> {
+    let definition = any::<bool>().prop_map(|deleting| DefinitionFacts { deleting });
+    (
+        config(),
+        prop::collection::vec(seen(prop::option::of(part())), 0..3),
+        seen(prop::option::of(definition)),
+        prop::option::of(seen(texts())),
+    )
+        .prop_map(|(config, objects, definition, needed_by)| driver::World {
+            config,
+            objects,
+            definition,
+            needed_by,
+        })
+}
+
+proptest! {
+    #[test]
+    fn the_world_of_a_shared_volume_round_trips(world in volumes_world()) {
+        round_trips(&world);
+    }
+
+    #[test]
+    fn the_world_of_the_driver_round_trips(world in driver_world()) {
+        round_trips(&world);
+    }
+}
