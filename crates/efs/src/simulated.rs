@@ -82,7 +82,8 @@ fn story(seed: u64, delays: &Delays) -> Vec<String> {
         }
         rests(world, "create").await;
         assert_bound(world, &format!("seed {seed}, create"), "");
-        let component = world.model.object(&COMPONENT.at("", names::driver::COMPONENT)).expect("the component");
+        let component =
+            world.model.object(&COMPONENT.at("", names::driver::COMPONENT)).expect("the component");
         assert_eq!(component.condition("Ready").cloned().unwrap_or_default()["reason"], "Installed");
         for name in NAMES {
             put(world, name, "fsap-0fedcba9876543210");
