@@ -73,6 +73,6 @@ mod tests {
         assert_eq!((passes.kind.as_str(), passes.help.as_str()), ("counter", "Passes by outcome"));
         assert_eq!(passes.labels, ["controller", "outcome"]);
         assert_eq!(of("aquifer_controller_pass_seconds").labels, ["controller"], "without le");
-        assert!(of("aquifer_leader").labels.is_empty());
+        assert_eq!(of("aquifer_leader").labels, ["family"]);
     }
 }

@@ -82,12 +82,12 @@ pub struct Change {
 
 impl Change {
     /// What it was before; none when it was made.
-    pub fn old(&self) -> Option<Object> {
+    pub fn before(&self) -> Option<Object> {
         self.old.as_ref().map(|stored| stored.shown(&self.target.kind))
     }
 
     /// What it is now; none when it went.
-    pub fn new(&self) -> Option<Object> {
+    pub fn after(&self) -> Option<Object> {
         self.new.as_ref().map(|stored| stored.shown(&self.target.kind))
     }
 }

@@ -17,7 +17,7 @@ use crate::object::{Kind, Object};
 use crate::runtime::Runtime;
 
 /// How often a watch that has nothing to show says how far it is.
-const BOOKMARKS: Duration = Duration::from_secs(60);
+const BOOKMARKS: Duration = Duration::from_mins(1);
 /// How long a watch lasts when it is not said.
 const LASTS: u64 = 300;
 
@@ -95,7 +95,7 @@ impl Watch {
     fn event(&self, change: &Change) -> Option<Value> {
         let here =
             |object: Option<Object>| object.filter(|object| selected(object, &self.namespace, &self.query));
-        let (kind, mut object) = match (here(change.old()), here(change.new())) {
+        let (kind, mut object) = match (here(change.before()), here(change.after())) {
             (None, None) => return None,
             (None, Some(new)) => ("ADDED", new),
             (Some(_), Some(new)) => ("MODIFIED", new),
