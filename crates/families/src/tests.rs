@@ -103,7 +103,7 @@ fn every_field_of_every_kind_has_exactly_one_writer() {
                 .iter()
                 .filter(|field| field.kind == kind && field.object == object && field.covers(path))
                 .collect();
-            // Each condition has a writer of its own.
+            // Conditions have one field in the schema and one entry for each type.
             let conditions: BTreeSet<_> = entries.iter().filter_map(|field| field.condition()).collect();
             assert_eq!(entries.len(), conditions.len().max(1), "{kind} {object:?} {path}: {entries:?}");
         }
