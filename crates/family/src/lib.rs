@@ -12,7 +12,6 @@ mod list;
 pub mod rights;
 mod uninstall;
 mod work;
-pub mod writers;
 
 use async_trait::async_trait;
 use clap::{ArgMatches, Command};
@@ -20,13 +19,13 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 
+pub use aquifer_base::fields::{Field, Writer};
 pub use error::{Error, cannot};
 pub use kinds::ForeignKind;
 pub use list::list;
 pub use rights::{Account, Grant, Held, NamespaceRights, Namespaces, Rights, Scope, WorkNamespace};
 pub use uninstall::{Outcome, Uninstall};
 pub use work::{Operator, Work};
-pub use writers::{Field, Writer};
 
 /// A family: a group of controllers that are switched on together and have one Lease.
 ///
