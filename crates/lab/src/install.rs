@@ -42,6 +42,11 @@ pub struct Account {
 }
 
 impl Account {
+    /// The administrator, for made-up families of tests: what is shipped never runs as one.
+    pub fn administrator(cluster: &Cluster) -> Self {
+        Self { token: cluster.admin_token().to_owned(), kubeconfig: cluster.kubeconfig() }
+    }
+
     /// The same account for an operator that speaks through a proxy.
     pub fn behind(&self, proxy: &Proxy, file: &Path) -> Result<Self> {
         proxy.kubeconfig(&self.token, file)?;

@@ -54,6 +54,7 @@ mod control_plane;
 mod home;
 pub mod install;
 mod keeper;
+pub mod kit;
 mod leftovers;
 pub mod nodes;
 pub mod operator;

@@ -3,18 +3,13 @@
 use std::time::Duration;
 
 use aquifer_engine::cluster::{Cluster as _, Verb};
-use aquifer_engine::health::Health;
-use aquifer_engine::lease::Leadership;
-use aquifer_engine::metrics::Metrics;
 use aquifer_engine::plan::Child;
-use aquifer_engine::runner::{Context, run};
 use aquifer_engine::{
     ChildKind, Condition, Controller, Expect, Kind, Object, ObjectRef, Plan, Seen, Shape, State, Status,
     Step, Subject, View, Watch,
 };
 use jiff::Timestamp;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::family::{CONFIG_MAP, Kinds, of_run};
 use crate::ground::write;
@@ -68,17 +63,8 @@ impl Controller for Signs {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_made_anew() {
     let site = Site::new("signs").await;
-    let client = site.client().await;
-    let (_resync, receiver) = tokio::sync::watch::channel(0);
-    let context = Context {
-        client,
-        leadership: Leadership::always(),
-        metrics: Metrics::default(),
-        health: Health::default(),
-        shutdown: CancellationToken::new(),
-        resync: receiver,
-    };
-    let operator = tokio::spawn(run(Signs { kinds: site.kinds.clone(), run: site.run.clone() }, context));
+    let (kinds, run) = (site.kinds.clone(), site.run.clone());
+    let operator = site.proxied.operator(move |controllers| controllers.run(Signs { kinds, run }));
     site.act(&Deed::Spring(10)).await;
     let target = CONFIG_MAP.at(&site.namespace, "spring-sign");
     let look = async || Ok(site.api.get(&target).await?);
@@ -101,8 +87,8 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
     assert_eq!(clean.uid(), up.uid(), "it was cleaned in place");
     assert_eq!(clean.annotation("weather.io/rain"), Some("soon"), "what is tolerated stays");
 
-    assert!(site.proxy.wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
-    site.proxy.reset();
+    assert!(site.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    site.proxy().reset();
     let carved = json!({"immutable": true, "data": {"text": "carved in stone"}});
     write(&site.api, &target, Verb::Merge { body: carved, status: false }).await.unwrap();
     let new = site
@@ -117,9 +103,9 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
         .await
         .unwrap();
     assert_eq!(new.at("/immutable"), None);
-    assert!(site.proxy.wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
-    let writes: Vec<_> = site.proxy.writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
+    assert!(site.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    let writes: Vec<_> = site.proxy().writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
     let expected = [("PUT", 422), ("DELETE", 200), ("POST", 201)].map(|(m, s)| (m.to_owned(), Some(s)));
     assert_eq!(writes, expected, "one attempt in place, then delete and create, then quiet");
-    operator.abort();
+    operator.crash();
 }

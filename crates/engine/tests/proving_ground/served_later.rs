@@ -47,6 +47,6 @@ async fn a_controller_whose_own_kind_is_not_served_starts_when_it_appears() {
     site.act(&Deed::Spring(10)).await;
     site.well("a", &WellSpec::new(4, &["x"])).await;
     site.until("the well flows", async || ready(&site.the_well("a").await?, 4).map(Some)).await.unwrap();
-    assert!(site.proxy.wait_idle(Duration::from_millis(300), Duration::from_secs(10)).await);
+    assert!(site.proxy().wait_idle(Duration::from_millis(300), Duration::from_secs(10)).await);
     site.stop().await;
 }
