@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::access::Identity;
+use crate::access::{Identity, write_private};
 use crate::audit::Audit;
 use crate::control_plane::{AUDIT_LOG, ControlPlane, Ports, hex, says_port_taken};
 use crate::home::{self, Home};
@@ -27,6 +28,12 @@ const PORT_TRIES: u32 = 5;
 /// For how long a restarted program waits for its old port.
 const PORT_PATIENCE: Duration = Duration::from_secs(30);
 const TOKEN_SECONDS: i64 = 24 * 3600;
+/// Written into the directory when the cluster is ready: what another process has to know to use it.
+const READY: &str = "ready.json";
+/// How long another process may take to claim a cluster before its users give up.
+const CLAIMED_WITHIN: Duration = Duration::from_mins(1);
+/// How long a cluster with everything may take to start on a busy machine.
+const SHARED_WITHIN: Duration = Duration::from_mins(15);
 
 /// A cluster that is not started yet.
 #[derive(Debug, Clone)]
@@ -68,6 +75,7 @@ impl ClusterBuilder {
     pub async fn start(self) -> Result<Cluster> {
         let name = self.name;
         let claimed = name.clone();
+        let published = Published { nodes: self.nodes, zones: self.zones.clone(), rook: self.rook };
         let spots = self.nodes.map(|count| spots(count, &self.zones)).transpose()?;
         let (programs, home, floor, rook) = blocking(move || {
             let programs = Programs::find()?;
@@ -81,12 +89,17 @@ impl ClusterBuilder {
         loop {
             match launch(&name, &home, &programs, floor.clone()).await {
                 Ok((control_plane, nodes, keeper)) => {
-                    let cluster = Cluster { name, programs, control_plane, nodes, rook, keeper, home };
+                    let cluster =
+                        Cluster { name, programs, control_plane, nodes, rook, keeper, _home: Some(home) };
                     if let Some(image) = &cluster.rook {
                         let raised = rook::floor::raise(&cluster, image).await;
                         raised
                             .with_context(|| format!("Rook did not come up in cluster {}", cluster.name))?;
                     }
+                    let text = serde_json::to_string(&published)?;
+                    // Renamed into its place: who finds it finds all of it.
+                    write_private(&cluster.dir().join("ready.tmp"), &text)?;
+                    std::fs::rename(cluster.dir().join("ready.tmp"), cluster.dir().join(READY))?;
                     return Ok(cluster);
                 }
                 Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
@@ -140,10 +153,66 @@ pub struct Cluster {
     rook: Option<Image>,
     // Before the home: fields are dropped in this order, and nothing may run in a directory that is removed.
     keeper: Arc<Keeper>,
-    home: Home,
+    /// Absent when another process owns the cluster: that one ends it.
+    _home: Option<Home>,
+}
+
+/// What a cluster has, for processes that do not own it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Published {
+    nodes: Option<u8>,
+    zones: Vec<String>,
+    rook: bool,
 }
 
 impl Cluster {
+    /// A cluster that another process starts or has started under this name, once it is ready. That process owns it: it runs on when
+    /// this value is dropped, and programs of it can neither be started nor stopped from here.
+    pub async fn of_another_process(name: &str) -> Result<Self> {
+        let root = home::root();
+        let dir = root.join(name);
+        let (began, mut owned) = (Instant::now(), Instant::now());
+        let published: Published = loop {
+            if let Ok(text) = std::fs::read_to_string(dir.join(READY)) {
+                break serde_json::from_str(&text)
+                    .with_context(|| format!("cannot read what cluster {name} has"))?;
+            }
+            if home::owner_of(&root, name).is_some() {
+                owned = Instant::now();
+            }
+            ensure!(
+                owned.elapsed() < CLAIMED_WITHIN,
+                "cannot use cluster {name}: the process that was to start it has ended"
+            );
+            ensure!(
+                began.elapsed() < SHARED_WITHIN,
+                "cannot use cluster {name}: it is not ready after {SHARED_WITHIN:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        };
+        let dir = dir.canonicalize()?;
+        let name = name.to_owned();
+        blocking(move || {
+            let nodes = match published.nodes {
+                Some(count) => {
+                    let spots = spots(count, &published.zones)?;
+                    Some(Arc::new(Nodes::of_another_process(&dir, spots, Materials::find()?)))
+                }
+                None => None,
+            };
+            Ok(Self {
+                programs: Programs::find()?,
+                control_plane: ControlPlane::of_another_process(&name, &dir)?,
+                nodes,
+                rook: published.rook.then(rook::floor::prepare).transpose()?,
+                keeper: Arc::new(Keeper::of_another_process(&dir)),
+                _home: None,
+                name,
+            })
+        })
+        .await
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -151,7 +220,7 @@ impl Cluster {
 
     /// The directory of everything it has: logs, keys, kubeconfigs, data.
     pub fn dir(&self) -> &Path {
-        self.home.dir()
+        self.keeper.dir()
     }
 
     /// The address of the API server.

@@ -107,6 +107,25 @@ impl ControlPlane {
         Ok(Self { server, admin, programs: list })
     }
 
+    /// The control plane of a cluster that another process owns: it can be asked, its programs cannot be started.
+    pub(crate) fn of_another_process(cluster: &str, dir: &Path) -> Result<Self> {
+        let file = dir.join("kubeconfig");
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let kubeconfig: serde_json::Value = serde_saphyr::from_str(&text)?;
+        let word =
+            |pointer: &str| kubeconfig.pointer(pointer).and_then(|value| value.as_str()).map(str::to_owned);
+        let (url, token) = (word("/clusters/0/cluster/server"), word("/users/0/user/token"));
+        let server = Server {
+            cluster: cluster.to_owned(),
+            url: url.context("its kubeconfig names no server")?,
+            ca_file: dir.join(certificates::CA),
+            authority: certificates::read(dir)?,
+        };
+        let token = token.context("its kubeconfig holds no token")?;
+        Ok(Self { server, admin: Identity { token, acting_as: None }, programs: Vec::new() })
+    }
+
     pub(crate) fn authority(&self) -> &Authority {
         &self.server.authority
     }

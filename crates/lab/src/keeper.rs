@@ -64,7 +64,8 @@ pub(crate) const MACHINE_PROC: &str = "machine-proc";
 #[derive(Debug)]
 pub(crate) struct Keeper {
     dir: PathBuf,
-    shell: Mutex<Shell>,
+    /// Absent in a process that does not own the cluster: it can look, but neither start programs nor end them all.
+    shell: Option<Mutex<Shell>>,
 }
 
 #[derive(Debug)]
@@ -92,7 +93,17 @@ impl Keeper {
             .spawn()
             .context("failed to start /bin/sh")?;
         let orders = child.stdin.take();
-        Ok(Self { dir: dir.to_path_buf(), shell: Mutex::new(Shell { child, orders }) })
+        Ok(Self { dir: dir.to_path_buf(), shell: Some(Mutex::new(Shell { child, orders })) })
+    }
+
+    /// The keeper of a cluster that another process owns.
+    pub(crate) fn of_another_process(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf(), shell: None }
+    }
+
+    /// The directory of its cluster.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Starts a program; what it prints is appended to `<name>.log`.
@@ -113,7 +124,9 @@ impl Keeper {
         } else {
             save(&path, start_script(&self.dir, program))?;
         }
-        let mut shell = self.shell();
+        let mut shell = self
+            .shell()
+            .with_context(|| format!("cannot start {}: another process owns the cluster", program.name))?;
         let orders = shell.orders.as_mut().context("the cluster was stopped")?;
         writeln!(orders, "{}", path.display())
             .with_context(|| format!("the keeper of {} is gone", self.dir.display()))
@@ -165,7 +178,7 @@ impl Keeper {
 
     /// Ends the keeper and everything that it started, and waits until all are gone.
     pub(crate) fn end(&self) -> Result<()> {
-        let mut shell = self.shell();
+        let Some(mut shell) = self.shell() else { return Ok(()) };
         // Those that are about to end are not found any more, but must be waited for.
         let running = processes::all_recorded(&self.dir);
         if let Some(orders) = shell.orders.take() {
@@ -181,8 +194,8 @@ impl Keeper {
         leftovers::remove(&self.dir)
     }
 
-    fn shell(&self) -> MutexGuard<'_, Shell> {
-        self.shell.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shell(&self) -> Option<MutexGuard<'_, Shell>> {
+        self.shell.as_ref().map(|shell| shell.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn pid_file(&self, name: &str) -> PathBuf {

@@ -24,9 +24,9 @@
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
 //! | [`rook`] | the real Rook with a real Ceph, a stand-in for it, and its definitions from its Go module |
-//! | [`operator`] | the operator's image, from this checkout |
 //! | [`audit`] | who called the API server, and what for |
-//! | [`usage`] | what the operator needed rights for, kept when the cluster is gone |
+//! | [`kit`] | what tests of controllers are made of: operator, namespaces, waits, masks, the crash walk |
+//! | [`hold`] | running a cluster for another process |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
 //! | [`proxy`] | faults between a client and the API server |
@@ -42,7 +42,8 @@
 //!
 //! - `KUBEBUILDER_ASSETS`: a directory with ready-made programs, used instead of building them.
 //! - `AQUIFER_LAB_KEEP`: when set, the directories of clusters started now (logs, audit) are kept.
-//! - `AQUIFER_LAB_USAGE`: a directory; clusters started now leave there what the operator asked them for, see [`usage`].
+//! - `AQUIFER_LAB_AUDIT`: a directory; the audit logs of clusters started now are kept there, see [`audit::KEEP_IN`].
+//! - `AQUIFER_LAB_ROOK`: the name of a cluster with Rook that another process runs, see [`rook::shared`].
 //! - `XDG_CACHE_HOME`: where built programs are kept, below `aquifer/`; else `~/.cache`.
 
 mod access;
@@ -51,19 +52,18 @@ mod building;
 mod certificates;
 pub mod cluster;
 mod control_plane;
+pub mod hold;
 mod home;
 pub mod install;
 mod keeper;
 pub mod kit;
 mod leftovers;
 pub mod nodes;
-pub mod operator;
 mod processes;
 pub mod programs;
 pub mod proxy;
 pub mod recipe;
 pub mod rook;
-pub mod usage;
 pub mod wait;
 
 use std::path::PathBuf;
@@ -124,6 +124,11 @@ impl Lab {
     pub fn has_rook(name: &str) -> bool {
         let dir = home::root().join(name).canonicalize();
         dir.is_ok_and(|dir| !leftovers::loop_devices(&dir).is_empty())
+    }
+
+    /// The user's cache for everything that the lab builds.
+    pub fn cache() -> anyhow::Result<PathBuf> {
+        programs::cache()
     }
 
     /// Ends and removes what crashed owners left. Every start of a cluster does this too. Blocks.

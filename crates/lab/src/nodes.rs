@@ -93,8 +93,9 @@ pub(crate) struct Nodes {
     materials: Materials,
     /// For each node: containerd, kubelet, kube-proxy.
     programs: Vec<[Program; 3]>,
-    /// A kube-proxy for the control plane, which calls webhooks by the address of their service.
-    core_proxy: Program,
+    /// A kube-proxy for the control plane, which calls webhooks by the address of their service. Absent, like the programs, in a
+    /// process that does not own the cluster.
+    core_proxy: Option<Program>,
 }
 
 impl Nodes {
@@ -129,7 +130,28 @@ impl Nodes {
             .collect();
         let any = &plan.spots[0].name;
         let core_proxy = machine::proxy(dir, plan::CORE, any, plan::CORE_PROXY_KUBECONFIG, programs)?;
-        Ok(Self { dir: dir.to_path_buf(), plan, materials, programs: prepared?, core_proxy })
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            plan,
+            materials,
+            programs: prepared?,
+            core_proxy: Some(core_proxy),
+        })
+    }
+
+    /// The nodes of a cluster that another process owns: pods and images can be worked with, programs cannot be started.
+    pub(crate) fn of_another_process(dir: &Path, spots: Vec<Spot>, materials: Materials) -> Self {
+        let plan = Plan { spots, tools: materials.tools.clone() };
+        Self { dir: dir.to_path_buf(), plan, materials, programs: Vec::new(), core_proxy: None }
+    }
+
+    /// The programs of one node: containerd, kubelet, kube-proxy.
+    pub(crate) fn programs_of(&self, n: usize) -> Result<&[Program; 3]> {
+        self.programs.get(n).context("cannot start programs of a node: another process owns the cluster")
+    }
+
+    fn core_proxy(&self) -> Result<&Program> {
+        self.core_proxy.as_ref().context("cannot start a kube-proxy: another process owns the cluster")
     }
 
     /// Makes the namespaces of the control plane, which its programs are started in. Blocks.
@@ -152,7 +174,7 @@ impl Nodes {
 
     /// Raises one node again after it was ended.
     pub(crate) fn raise_machine(&self, keeper: &Keeper, n: usize) -> Result<()> {
-        let (spot, programs) = (&self.plan.spots[n], &self.programs[n]);
+        let (spot, programs) = (&self.plan.spots[n], self.programs_of(n)?);
         ground::raise(keeper, &self.dir, &self.plan, spot)?;
         for program in programs {
             keeper.run(program)?;
@@ -173,15 +195,15 @@ impl Nodes {
             keeper.run(&programs[1])?;
             keeper.run(&programs[2])?;
         }
-        keeper.run(&self.core_proxy)
+        keeper.run(self.core_proxy()?)
     }
 
     /// A kube-proxy waits half a minute for its own node, and ends with it. The core is no node, so its proxy bears the name of one that is
     /// there, and of another when that one is deleted.
     pub(crate) fn restart_core_proxy(&self, keeper: &Keeper, node: Option<&str>) -> Result<()> {
-        keeper.kill(&self.core_proxy.name)?;
+        keeper.kill(&self.core_proxy()?.name)?;
         let Some(node) = node else { return Ok(()) };
-        let mut program = self.core_proxy.clone();
+        let mut program = self.core_proxy()?.clone();
         let name = program.args.iter_mut().find(|arg| arg.starts_with("--hostname-override="));
         if let Some(name) = name {
             *name = format!("--hostname-override={node}");

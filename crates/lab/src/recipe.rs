@@ -122,7 +122,7 @@ fn told_to_go(source: &Path) -> Vec<OsString> {
 }
 
 /// What buildah is told for any image, as a part of a key.
-pub(crate) fn told_to_buildah() -> Vec<OsString> {
+pub fn told_to_buildah() -> Vec<OsString> {
     let nowhere = Path::new(NOWHERE);
     packing(nowhere, nowhere, NOWHERE, nowhere).concat()
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use aquifer_api::{driver, roles};
 use aquifer_lab::install::{NAMESPACE, USER};
-use aquifer_lab::usage::Usage;
+
+use super::usage::Usage;
 
 /// One verb on one resource, as a rule grants it.
 #[derive(Clone, Debug, PartialEq, Eq)]

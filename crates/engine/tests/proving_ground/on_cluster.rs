@@ -36,7 +36,7 @@ async fn a_crash_or_a_lost_reply_at_any_write_point_changes_nothing() -> Result<
         settle: Duration::from_millis(1500),
         quiet: Duration::from_millis(300),
         most_runs: 40,
-        least_points: 60,
+        least_points: 80,
     };
     walk.run(&Wells).await?;
     Ok(())

@@ -78,7 +78,7 @@ impl Node<'_> {
 
     /// Starts the kubelet again.
     pub async fn start_kubelet(&self) -> Result<()> {
-        let (keeper, program) = (self.keeper(), self.nodes.programs[self.index][1].clone());
+        let (keeper, program) = (self.keeper(), self.nodes.programs_of(self.index)?[1].clone());
         blocking(move || keeper.run(&program)).await
     }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use aquifer_lab::operator::{self, Profile};
 use aquifer_lab::{Call, eventually};
 use serde_json::{Value, json};
+use xtask::operator_image::{self, Profile};
 
 use self::view::{CHART, Story, names, succeeded};
 use aquifer_lab::install::apply;
@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_mins(2);
 #[tokio::test]
 async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<()> {
     let began = Instant::now();
-    let built = tokio::task::spawn_blocking(|| operator::image(Profile::of_tests())).await??;
+    let built = tokio::task::spawn_blocking(|| operator_image::image(Profile::of_tests())).await??;
     println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
-    let cluster = crate::storage::shared().await?;
+    let cluster = aquifer_lab::rook::shared().await?;
     let mut story = Story::new(cluster, &built.program);
     match story.tell(&built.image.archive).await {
         Ok(()) => Ok(()),
