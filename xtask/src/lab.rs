@@ -114,7 +114,7 @@ pub async fn prepare_rook() -> Result<()> {
         .context("the preparation was interrupted")?
 }
 
-/// Waits for Ctrl-C, or for somebody who asks us to end.
+/// Waits for Ctrl-C, or for a signal that asks us to end.
 pub async fn interrupted() {
     let terminated = async {
         match signal(SignalKind::terminate()) {

@@ -69,7 +69,7 @@ pub fn check() -> Result<bool> {
 fn line(verdict: &Verdict, used: &BTreeSet<Usage>) -> String {
     let clusters: BTreeSet<&str> = used.iter().map(|usage| usage.cluster.as_str()).collect();
     format!(
-        "{} rights granted, {} used, {} held for a reason, {} unused; {} missing, {} as somebody else; in {} clusters",
+        "{} rights granted, {} used, {} held for a reason, {} unused; {} missing, {} as other users; in {} clusters",
         verdict.rights.len(),
         verdict.count(|standing| standing == Standing::Used),
         verdict.count(|standing| matches!(standing, Standing::Held(_))),

@@ -15,13 +15,13 @@ use sha2::{Digest, Sha256};
 use crate::access::{Identity, write_private};
 use crate::audit::Audit;
 use crate::control_plane::{AUDIT_LOG, ControlPlane, Ports, hex, says_port_taken};
-use crate::home::{self, Home};
-use crate::keeper::Keeper;
-use crate::nodes::plan::{Spot, spots};
-use crate::nodes::{Materials, Nodes};
+use crate::directory::{self, Directory};
+use crate::nodes::plan::{NodePlan, node_plans};
+use crate::nodes::{NodeParts, Nodes};
 use crate::programs::{API_SERVER, ETCD, KUBECTL, Programs};
 use crate::recipe::Image;
 use crate::rook;
+use crate::supervisor::Supervisor;
 
 /// How often a start is tried with other ports.
 const PORT_TRIES: u32 = 5;
@@ -76,21 +76,28 @@ impl ClusterBuilder {
         let name = self.name;
         let claimed = name.clone();
         let published = Published { nodes: self.nodes, zones: self.zones.clone(), rook: self.rook };
-        let spots = self.nodes.map(|count| spots(count, &self.zones)).transpose()?;
-        let (programs, home, floor, rook) = blocking(move || {
+        let node_plans = self.nodes.map(|count| node_plans(count, &self.zones)).transpose()?;
+        let (programs, directory, floor, rook) = blocking(move || {
             let programs = Programs::find()?;
-            let materials = spots.is_some().then(Materials::find).transpose()?;
+            let parts = node_plans.is_some().then(NodeParts::find).transpose()?;
             let rook = self.rook.then(rook::floor::prepare).transpose()?;
             // Later than the builds, which may take minutes and need no directory.
-            Ok((programs, Home::claim(&home::root(), &claimed)?, spots.zip(materials), rook))
+            Ok((programs, Directory::claim(&directory::root(), &claimed)?, node_plans.zip(parts), rook))
         })
         .await?;
         let mut tries = 1;
         loop {
-            match launch(&name, &home, &programs, floor.clone()).await {
-                Ok((control_plane, nodes, keeper)) => {
-                    let cluster =
-                        Cluster { name, programs, control_plane, nodes, rook, keeper, _home: Some(home) };
+            match launch(&name, &directory, &programs, floor.clone()).await {
+                Ok((control_plane, nodes, supervisor)) => {
+                    let cluster = Cluster {
+                        name,
+                        programs,
+                        control_plane,
+                        nodes,
+                        rook,
+                        supervisor,
+                        _directory: Some(directory),
+                    };
                     if let Some(image) = &cluster.rook {
                         let raised = rook::floor::raise(&cluster, image).await;
                         raised
@@ -103,8 +110,8 @@ impl ClusterBuilder {
                     return Ok(cluster);
                 }
                 Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
-                    eprintln!("cluster {name}: a port was taken by somebody else, trying others");
-                    home.empty()?;
+                    eprintln!("cluster {name}: another program took a port, trying others");
+                    directory.empty()?;
                     tries += 1;
                 }
                 Err(error) => return Err(error.context(format!("cluster {name} did not start"))),
@@ -115,29 +122,29 @@ impl ClusterBuilder {
 
 async fn launch(
     name: &str,
-    home: &Home,
+    directory: &Directory,
     programs: &Programs,
-    floor: Option<(Vec<Spot>, Materials)>,
-) -> Result<(ControlPlane, Option<Arc<Nodes>>, Arc<Keeper>)> {
-    let dir = home.dir();
+    floor: Option<(Vec<NodePlan>, NodeParts)>,
+) -> Result<(ControlPlane, Option<Arc<Nodes>>, Arc<Supervisor>)> {
+    let dir = directory.dir();
     let nodes =
-        floor.map(|(spots, materials)| Nodes::prepare(dir, spots, materials, programs)).transpose()?;
+        floor.map(|(node_plans, parts)| Nodes::prepare(dir, node_plans, parts, programs)).transpose()?;
     let plan = nodes.as_ref().map(|nodes| &nodes.plan);
     let control_plane = ControlPlane::prepare(name, dir, Ports::choose()?, programs, plan)?;
-    let keeper = Arc::new(Keeper::start(dir)?);
+    let supervisor = Arc::new(Supervisor::start(dir)?);
     let nodes = nodes.map(Arc::new);
     if let Some(nodes) = &nodes {
-        crate::nodes::launch(nodes, &control_plane, &keeper, name).await?;
+        crate::nodes::launch(nodes, &control_plane, &supervisor, name).await?;
     } else {
         let began = Instant::now();
         for program in &control_plane.programs {
-            keeper.run(program)?;
+            supervisor.run(program)?;
         }
         let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name.as_str()).collect();
-        control_plane.wait_until_ready(&keeper, &names).await?;
+        control_plane.wait_until_ready(&supervisor, &names).await?;
         eprintln!("cluster {name}: control plane ready after {:.1} s", began.elapsed().as_secs_f64());
     }
-    Ok((control_plane, nodes, keeper))
+    Ok((control_plane, nodes, supervisor))
 }
 
 /// A running cluster. It stops when this is dropped and when this process ends, however that happens.
@@ -151,10 +158,10 @@ pub struct Cluster {
     nodes: Option<Arc<Nodes>>,
     /// What Rook and Ceph run from, when it has them.
     rook: Option<Image>,
-    // Before the home: fields are dropped in this order, and nothing may run in a directory that is removed.
-    keeper: Arc<Keeper>,
+    // Before the directory: fields are dropped in this order, and nothing may run in a directory that is removed.
+    supervisor: Arc<Supervisor>,
     /// Absent when another process owns the cluster: that one ends it.
-    _home: Option<Home>,
+    _directory: Option<Directory>,
 }
 
 /// What a cluster has, for processes that do not own it.
@@ -169,7 +176,7 @@ impl Cluster {
     /// A cluster that another process starts or has started under this name, once it is ready. That process owns it: it runs on when
     /// this value is dropped, and programs of it can neither be started nor stopped from here.
     pub async fn of_another_process(name: &str) -> Result<Self> {
-        let root = home::root();
+        let root = directory::root();
         let dir = root.join(name);
         let (began, mut owned) = (Instant::now(), Instant::now());
         let published: Published = loop {
@@ -177,7 +184,7 @@ impl Cluster {
                 break serde_json::from_str(&text)
                     .with_context(|| format!("cannot read what cluster {name} has"))?;
             }
-            if home::owner_of(&root, name).is_some() {
+            if directory::owner_of(&root, name).is_some() {
                 owned = Instant::now();
             }
             ensure!(
@@ -195,8 +202,8 @@ impl Cluster {
         blocking(move || {
             let nodes = match published.nodes {
                 Some(count) => {
-                    let spots = spots(count, &published.zones)?;
-                    Some(Arc::new(Nodes::of_another_process(&dir, spots, Materials::find()?)))
+                    let node_plans = node_plans(count, &published.zones)?;
+                    Some(Arc::new(Nodes::of_another_process(&dir, node_plans, NodeParts::find()?)))
                 }
                 None => None,
             };
@@ -205,8 +212,8 @@ impl Cluster {
                 control_plane: ControlPlane::of_another_process(&name, &dir)?,
                 nodes,
                 rook: published.rook.then(rook::floor::prepare).transpose()?,
-                keeper: Arc::new(Keeper::of_another_process(&dir)),
-                _home: None,
+                supervisor: Arc::new(Supervisor::of_another_process(&dir)),
+                _directory: None,
                 name,
             })
         })
@@ -220,7 +227,7 @@ impl Cluster {
 
     /// The directory of everything it has: logs, keys, kubeconfigs, data.
     pub fn dir(&self) -> &Path {
-        self.keeper.dir()
+        self.supervisor.dir()
     }
 
     /// The address of the API server.
@@ -254,7 +261,7 @@ impl Cluster {
         self.control_plane.server.client(&self.control_plane.admin)
     }
 
-    /// A client that acts as somebody.
+    /// A client that acts as this user.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<kube::Client> {
         self.control_plane.server.client(&self.acting_as(user, groups))
     }
@@ -269,7 +276,7 @@ impl Cluster {
         self.dir().join("kubeconfig")
     }
 
-    /// A kubeconfig file to act as somebody.
+    /// A kubeconfig file to act as this user.
     pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         let path = self.kubeconfig_for(&format!("{user} {}", groups.join(" ")));
         self.control_plane.server.write_kubeconfig(&path, &self.acting_as(user, groups))?;
@@ -314,16 +321,16 @@ impl Cluster {
         command
     }
 
-    /// The process of `etcd`, `kube-apiserver`, `kube-controller-manager` or `keeper`, while it lives.
+    /// The process of `etcd`, `kube-apiserver`, `kube-controller-manager` or `supervisor`, while it lives.
     pub fn pid_of(&self, name: &str) -> Option<u32> {
-        self.keeper.pid(name).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
+        self.supervisor.pid(name).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
     }
 
     /// Kills one program (it gets no chance to tidy up) and waits until it is gone.
     pub async fn stop_program(&self, name: &str) -> Result<()> {
         let name = self.control_plane.program(name)?.name.clone();
-        let keeper = self.keeper.clone();
-        blocking(move || keeper.kill(&name)).await
+        let supervisor = self.supervisor.clone();
+        blocking(move || supervisor.kill(&name)).await
     }
 
     /// Starts a stopped program again, on the same port, and waits until it is ready.
@@ -331,12 +338,12 @@ impl Cluster {
         let program = self.control_plane.program(name)?;
         let began = Instant::now();
         loop {
-            let log = self.keeper.log_length(name);
-            self.keeper.run(program)?;
+            let log = self.supervisor.log_length(name);
+            self.supervisor.run(program)?;
             let ready = self.wait_for(&program.name).await;
             let Err(error) = ready else { return Ok(()) };
-            // The kernel may hold the port for a moment, or somebody's outgoing connection has got it.
-            let taken = says_port_taken(&self.keeper.printed_since(name, log));
+            // The kernel may hold the port for a moment, or an outgoing connection of another program has got it.
+            let taken = says_port_taken(&self.supervisor.printed_since(name, log));
             if !taken || began.elapsed() > PORT_PATIENCE {
                 return Err(error.context(format!("{name} did not start again")));
             }
@@ -346,19 +353,19 @@ impl Cluster {
 
     async fn wait_for(&self, name: &str) -> Result<()> {
         let waits_for_answers = [API_SERVER, ETCD].contains(&name)
-            && [API_SERVER, ETCD].iter().all(|&other| other == name || self.keeper.pid(other).is_some());
+            && [API_SERVER, ETCD].iter().all(|&other| other == name || self.supervisor.pid(other).is_some());
         if waits_for_answers {
-            return self.control_plane.wait_until_ready(&self.keeper, &[name]).await;
+            return self.control_plane.wait_until_ready(&self.supervisor, &[name]).await;
         }
-        // The controller manager answers nobody; and nobody answers while the other one is stopped on purpose.
-        let lives = || async { Ok(self.keeper.pid(name).map(drop)) };
+        // The controller manager has no endpoint; and the API server does not answer while etcd is stopped on purpose.
+        let lives = || async { Ok(self.supervisor.pid(name).map(drop)) };
         crate::eventually(Duration::from_secs(10), &format!("{name} lives"), lives).await
     }
 
     /// Stops everything and removes the directory. Dropping does the same, but blocks and tells errors only on standard error.
     pub async fn stop(self) -> Result<()> {
-        let keeper = self.keeper.clone();
-        let ended = blocking(move || keeper.end()).await;
+        let supervisor = self.supervisor.clone();
+        let ended = blocking(move || supervisor.end()).await;
         blocking(move || {
             drop(self);
             Ok(())
@@ -378,8 +385,8 @@ impl Cluster {
         self.rook.as_ref().with_context(|| format!("cluster {name} was started without Rook"))
     }
 
-    pub(crate) fn keeper(&self) -> Arc<Keeper> {
-        self.keeper.clone()
+    pub(crate) fn supervisor(&self) -> Arc<Supervisor> {
+        self.supervisor.clone()
     }
 
     fn acting_as(&self, user: &str, groups: &[&str]) -> Identity {

@@ -1,9 +1,6 @@
 //! What a cluster needs before the operator runs: CRDs, roles, and an identity for it. Writes only what it is told to.
 
 use std::{
-    fs,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,6 +18,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+pub use crate::access::write_private;
 use crate::proxy::Proxy;
 use crate::{Cluster, eventually};
 
@@ -154,19 +152,6 @@ async fn in_effect(client: &Client, user: &str, rules: &[PolicyRule]) -> Result<
         .await?;
     }
     Ok(())
-}
-
-/// Writes a file that only its owner can read.
-pub fn write_private(path: &Path, text: &str) -> Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Applies one object whatever its kind, and gives it as the server has it now.

@@ -33,8 +33,8 @@
 //!
 //! # Nothing outlives its owner
 //!
-//! Each cluster has a *keeper*, a small shell that starts its programs. The keeper ends all of them when the
-//! pipe from the owning process closes, which the kernel does however that process ends. When the keeper itself is
+//! Each cluster has a *supervisor*, a small shell that starts its programs. The supervisor ends all of them when the
+//! pipe from the owning process closes, which the kernel does however that process ends. When the supervisor itself is
 //! killed, the kernel ends the programs (parent-death signal). What a crash still leaves (always the directory)
 //! is swept by the next start of any cluster: a directory whose lock is free has no owner.
 //!
@@ -52,10 +52,9 @@ mod building;
 mod certificates;
 pub mod cluster;
 mod control_plane;
+mod directory;
 pub mod hold;
-mod home;
 pub mod install;
-mod keeper;
 pub mod kit;
 mod leftovers;
 pub mod nodes;
@@ -64,6 +63,7 @@ pub mod programs;
 pub mod proxy;
 pub mod recipe;
 pub mod rook;
+mod supervisor;
 pub mod wait;
 
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl Lab {
         ClusterBuilder::new(name)
     }
 
-    /// A cluster for one test or one test binary, with a name that nobody else has.
+    /// A cluster for one test or one test binary, with a name that no other has.
     pub fn test_cluster() -> ClusterBuilder {
         static COUNTER: AtomicU32 = AtomicU32::new(1);
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -107,22 +107,22 @@ impl Lab {
 
     /// The directory that holds one directory per cluster: `target/lab` of this workspace.
     pub fn root() -> PathBuf {
-        home::root()
+        directory::root()
     }
 
     /// The process that runs the named cluster now, if any.
     pub fn owner(name: &str) -> Option<u32> {
-        home::owner_of(&home::root(), name)
+        directory::owner_of(&directory::root(), name)
     }
 
     /// How many nodes the named cluster has at the moment.
     pub fn nodes_of(name: &str) -> usize {
-        nodes::running_in(&home::root().join(name))
+        nodes::running_in(&directory::root().join(name))
     }
 
     /// Whether the named cluster has disks for Ceph at the moment.
     pub fn has_rook(name: &str) -> bool {
-        let dir = home::root().join(name).canonicalize();
+        let dir = directory::root().join(name).canonicalize();
         dir.is_ok_and(|dir| !leftovers::loop_devices(&dir).is_empty())
     }
 
@@ -133,6 +133,6 @@ impl Lab {
 
     /// Ends and removes what crashed owners left. Every start of a cluster does this too. Blocks.
     pub fn sweep() -> anyhow::Result<()> {
-        home::sweep(&home::root())
+        directory::sweep(&directory::root())
     }
 }

@@ -7,10 +7,10 @@
 mod ceph;
 mod disks;
 pub(crate) mod floor;
+mod idle;
 mod image;
 pub mod module;
 mod objects;
-mod rest;
 pub mod stand_in;
 
 use std::time::Instant;

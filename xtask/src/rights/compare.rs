@@ -18,14 +18,14 @@ pub struct Right {
     /// The only object that it is for.
     pub name: Option<String>,
     /// In the operator's own namespace only.
-    pub at_home: bool,
+    pub in_own_namespace: bool,
 }
 
 impl Right {
     fn covers(&self, usage: &Usage) -> bool {
         (&self.verb, &self.group, &self.resource) == (&usage.verb, &usage.group, &usage.resource)
             && self.name.as_ref().is_none_or(|name| *name == usage.name)
-            && (!self.at_home || usage.namespace == NAMESPACE)
+            && (!self.in_own_namespace || usage.namespace == NAMESPACE)
     }
 
     /// The resource as kubectl writes it, with the one object that it is about.
@@ -45,7 +45,7 @@ pub struct Held {
     pub reason: &'static str,
 }
 
-/// As short as possible: a right that nobody can show is better taken away.
+/// As short as possible: a right that no test can show is better taken away.
 pub const HELD: &[Held] = &[
     Held { verb: "get", group: "", resource: "nodes", reason: PASSED_ON },
     Held { verb: "patch", group: "", resource: "nodes", reason: PASSED_ON },
@@ -60,7 +60,7 @@ pub fn granted() -> Vec<Right> {
     let all =
         wide.map(|grant| (grant, false)).chain(roles::namespace_grants().into_iter().map(|g| (g, true)));
     let mut rights = Vec::new();
-    for (roles::Grant { why, rule }, at_home) in all {
+    for (roles::Grant { why, rule }, in_own_namespace) in all {
         let names: Vec<Option<String>> = match &rule.resource_names {
             Some(names) => names.iter().cloned().map(Some).collect(),
             None => vec![None],
@@ -74,7 +74,7 @@ pub fn granted() -> Vec<Right> {
                         group: group.clone(),
                         resource: resource.clone(),
                         name: name.clone(),
-                        at_home,
+                        in_own_namespace,
                     }));
                 }
             }
@@ -101,9 +101,9 @@ pub struct Verdict {
     pub rights: Vec<(Right, Standing)>,
     /// Asked for without a right that the chart would grant: a rule is missing.
     pub missing: BTreeSet<Usage>,
-    /// Allowed by somebody else's rule.
+    /// Allowed by a rule that is not ours.
     pub beyond: BTreeSet<Usage>,
-    /// Refused although the chart grants it: somebody had taken the rights away, such as an uninstall.
+    /// Refused although the chart grants it: the rights had been taken away, such as an uninstall.
     pub taken: BTreeSet<Usage>,
     /// Writes of an operator that was not its own account.
     pub disguised: BTreeSet<Usage>,
@@ -178,7 +178,7 @@ mod tests {
             group: String::new(),
             resource: resource.into(),
             name: None,
-            at_home: false,
+            in_own_namespace: false,
         }
     }
 
@@ -210,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn a_right_for_one_name_or_at_home_is_used_only_there() {
+    fn a_right_for_one_name_or_in_own_namespace_is_used_only_there() {
         let named = Right { name: Some("ours".into()), ..right("delete", "namespaces") };
-        let home = Right { at_home: true, ..right("get", "leases") };
+        let home = Right { in_own_namespace: true, ..right("get", "leases") };
         let granted = vec![named, home];
         let elsewhere = of([usage("delete", "namespaces"), usage("get", "leases")]);
         let verdict = compare(granted.clone(), &elsewhere, &[]);
@@ -265,7 +265,7 @@ mod tests {
         let find = |verb: &str, resource: &str| {
             all.iter().find(|right| right.verb == verb && right.resource == resource)
         };
-        assert!(find("get", "leases").is_some_and(|right| right.at_home));
+        assert!(find("get", "leases").is_some_and(|right| right.in_own_namespace));
         assert!(find("delete", "daemonsets").is_some_and(|right| right.name.is_some()));
         assert!(find("create", "daemonsets").is_some_and(|right| right.name.is_none()));
     }

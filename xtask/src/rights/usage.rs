@@ -2,7 +2,7 @@
 //! can be kept and compared. Judges nothing.
 //!
 //! Recorded is every call by a service account of the operator's namespace, and every write under a field manager of the operator's by
-//! anybody else, which should not exist.
+//! any other user, which should not exist.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -45,7 +45,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Whether this is a write of an operator that ran as somebody else than its own account.
+    /// Whether this is a write of an operator that ran as another user than its own account.
     pub fn is_in_disguise(&self) -> bool {
         !is_account(&self.user)
     }

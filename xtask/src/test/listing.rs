@@ -101,9 +101,8 @@ mod tests {
     #[test]
     fn a_test_is_missing_unless_it_is_there_or_moved_or_has_a_reason() {
         let then = "pure a one\npure a two\npure a three\npure b x::four\npure b x::five\n";
-        let map =
-            moves("pure a two -> pure c two\npure a three # nobody needs it\npure b x::* -> pure b y::*\n")
-                .unwrap();
+        let map = moves("pure a two -> pure c two\npure a three # not needed\npure b x::* -> pure b y::*\n")
+            .unwrap();
         let all = ["pure a one", "pure c two", "pure b y::four", "pure b y::five"];
         assert_eq!(missing(then, &map, &now(&all)), Vec::<String>::new());
         assert_eq!(missing(then, &map, &now(&all[1..])), ["pure a one"]);

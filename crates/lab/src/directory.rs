@@ -36,14 +36,14 @@ pub(crate) fn root() -> PathBuf {
 /// A claimed directory. It is removed when this is dropped, unless the user wants to keep it or something is left that only
 /// the directory tells of. The next sweep tries again then.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct Directory {
     root: PathBuf,
     dir: PathBuf,
     /// Held, never read.
     _lock: File,
 }
 
-impl Home {
+impl Directory {
     /// Sweeps the lab, then makes the directory anew and claims it.
     pub(crate) fn claim(root: &Path, name: &str) -> Result<Self> {
         check_name(name)?;
@@ -100,7 +100,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for Directory {
     fn drop(&mut self) {
         let result = lock_lab(&self.root).and_then(|_lab| clear(&self.dir).and_then(|()| give_up(&self.dir)));
         if let Err(error) = result {
@@ -237,22 +237,22 @@ mod tests {
     #[test]
     fn a_running_cluster_cannot_be_claimed_again_and_says_who_runs_it() {
         let root = tempfile::tempdir().unwrap();
-        let home = Home::claim(root.path(), "a").unwrap();
-        let error = Home::claim(root.path(), "a").unwrap_err().to_string();
+        let directory = Directory::claim(root.path(), "a").unwrap();
+        let error = Directory::claim(root.path(), "a").unwrap_err().to_string();
         assert!(error.contains(&std::process::id().to_string()), "{error}");
-        drop(home);
-        Home::claim(root.path(), "a").unwrap();
+        drop(directory);
+        Directory::claim(root.path(), "a").unwrap();
     }
 
     #[test]
     fn a_sweep_leaves_claimed_directories_and_foreign_files_alone() {
         let root = tempfile::tempdir().unwrap();
-        let home = Home::claim(root.path(), "live").unwrap();
+        let directory = Directory::claim(root.path(), "live").unwrap();
         std::fs::create_dir(root.path().join("notes")).unwrap();
         std::fs::create_dir(root.path().join("dead")).unwrap();
         std::fs::write(root.path().join("dead").join(LOCK), "1").unwrap();
         sweep(root.path()).unwrap();
-        assert!(home.dir().exists());
+        assert!(directory.dir().exists());
         assert!(root.path().join("notes").exists());
         assert!(!root.path().join("dead").exists());
     }
@@ -260,12 +260,12 @@ mod tests {
     #[test]
     fn a_directory_is_given_up_only_after_what_runs_in_it() {
         let root = tempfile::tempdir().unwrap();
-        let home = Home::claim(root.path(), "a").unwrap();
-        let file = home.dir().join("file");
+        let directory = Directory::claim(root.path(), "a").unwrap();
+        let file = directory.dir().join("file");
         std::fs::write(&file, "").unwrap();
         let mut child = std::process::Command::new("tail").arg("-f").arg(&file).spawn().unwrap();
-        std::fs::write(home.dir().join("tail.pid"), child.id().to_string()).unwrap();
-        drop(home);
+        std::fs::write(directory.dir().join("tail.pid"), child.id().to_string()).unwrap();
+        drop(directory);
         assert!(!file.exists());
         assert!(child.try_wait().unwrap().is_some(), "it runs without its directory");
     }
@@ -306,7 +306,7 @@ mod tests {
         std::fs::write(&into, "in the way").unwrap();
         let error = format!("{:#}", sweep(root.path()).unwrap_err());
         assert!(error.contains("cannot keep the audit log") && dead.exists(), "{error}");
-        assert!(Home::claim(root.path(), "dead").is_err() && dead.exists());
+        assert!(Directory::claim(root.path(), "dead").is_err() && dead.exists());
         std::fs::remove_file(&into).unwrap();
         sweep(root.path()).unwrap();
         assert!(!dead.exists());
