@@ -8,7 +8,7 @@ use aquifer_lab::kit::walk::{Story, Walk};
 
 use crate::family::{WellSpec, condition, well_status};
 use crate::site::{Site, ready};
-use crate::story::{Deed, STEPS};
+use crate::story::{Action, STEPS};
 
 /// The story that all walks play, each run on a site of its own.
 struct Wells;
@@ -46,7 +46,7 @@ async fn a_crash_or_a_lost_reply_at_any_write_point_changes_nothing() -> Result<
 async fn fifty_wells_share_a_spring_and_never_pump_more_than_it_has() {
     let site = Site::new("fifty").await;
     site.start().await;
-    site.act(&Deed::Spring(100)).await;
+    site.act(&Action::Spring(100)).await;
     let plain = |want| WellSpec { metered: false, basin: false, ..WellSpec::new(want, &[]) };
     for n in 0..50 {
         site.well(&format!("w{n:02}"), &plain(3)).await;

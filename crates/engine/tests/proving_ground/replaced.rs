@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::family::{CONFIG_MAP, Kinds, of_run};
 use crate::ground::write;
 use crate::site::Site;
-use crate::story::Deed;
+use crate::story::Action;
 
 struct Signs {
     kinds: Kinds,
@@ -65,7 +65,7 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
     let site = Site::new("signs").await;
     let (kinds, run) = (site.kinds.clone(), site.run.clone());
     let operator = site.proxied.operator(move |controllers| controllers.run(Signs { kinds, run }));
-    site.act(&Deed::Spring(10)).await;
+    site.act(&Action::Spring(10)).await;
     let target = CONFIG_MAP.at(&site.namespace, "spring-sign");
     let look = async || Ok(site.api.get(&target).await?);
     let up = site.until("the sign is up", look).await.unwrap();

@@ -24,7 +24,7 @@ use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WellSpec, condition, sprin
 use crate::ground::{DEADLINE, admin, cluster, namespace, serve, write};
 use crate::house::{House, HouseServer, Killer, Line};
 use crate::springs::Springs;
-use crate::story::{Deed, deeds, expected};
+use crate::story::{Action, actions, expected};
 use crate::wells::Wells;
 
 /// The controllers, as metrics name them.
@@ -136,14 +136,14 @@ impl Site {
         eventually(DEADLINE, what, || look()).await
     }
 
-    pub async fn act(&self, deed: &Deed) {
-        match deed {
-            Deed::Spring(capacity) => {
+    pub async fn act(&self, action: &Action) {
+        match action {
+            Action::Spring(capacity) => {
                 self.create(&self.kinds.spring, spring(&self.kinds, &self.namespace, &self.run, *capacity))
                     .await;
             }
-            Deed::Well(name, spec) => self.well(name, spec).await,
-            Deed::Delete(name) => self.delete(name).await,
+            Action::Well(name, spec) => self.well(name, spec).await,
+            Action::Delete(name) => self.delete(name).await,
         }
     }
 
@@ -226,8 +226,8 @@ impl Site {
 
     /// Plays a step of the story.
     pub async fn play(&self, step: usize) {
-        for deed in deeds(step) {
-            self.act(&deed).await;
+        for action in actions(step) {
+            self.act(&action).await;
         }
     }
 }
