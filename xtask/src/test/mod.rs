@@ -16,6 +16,7 @@ use crate::{host, image, lab, process, rights};
 use budget::Times;
 use programs::Program;
 use shared_rook::SharedRook;
+use stamp::Stamp;
 use tally::Tally;
 
 /// Flags of `cargo xtask test`.
@@ -80,7 +81,7 @@ pub async fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
-    let mut times = Times::default();
+    let (mut times, stamp) = (Times::default(), Stamp::now()?);
     let began = Instant::now();
     if rings.iter().any(|ring| *ring != Ring::Pure) {
         rights::begin(&args.shown())?;
@@ -115,8 +116,9 @@ pub async fn run(args: &Args) -> Result<()> {
         times.compiling += start.elapsed();
     }
     let mut total = Tally::default();
+    let run = Run { args, full, rook: rook.as_ref(), stamp };
     for ring in &rings {
-        total.add(run_ring(*ring, &programs, args, full, rook.as_ref(), &mut times)?);
+        total.add(run_ring(*ring, &programs, &run, &mut times)?);
     }
     // Its audit log is complete when it has ended.
     if let Some(rook) = rook {
@@ -199,21 +201,23 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const CLUSTER_TESTS_AT_ONCE: &str = "6";
 const SYSTEM_TESTS_AT_ONCE: &str = "3";
 
-/// Runs one ring's programs.
-fn run_ring(
-    ring: Ring,
-    programs: &[Program],
-    args: &Args,
+/// What is the same for all rings of a run.
+struct Run<'a> {
+    args: &'a Args,
     full: bool,
-    rook: Option<&SharedRook>,
-    times: &mut Times,
-) -> Result<Tally> {
+    rook: Option<&'a SharedRook>,
+    stamp: Stamp,
+}
+
+/// Runs one ring's programs.
+fn run_ring(ring: Ring, programs: &[Program], run: &Run<'_>, times: &mut Times) -> Result<Tally> {
+    let Run { args, full, rook, .. } = *run;
     println!("\n== {}", ring.heading());
     let begin = Instant::now();
     let mut tally = Tally::default();
     for program in programs.iter().filter(|program| program.ring == ring) {
         let is_lab = ring == Ring::System && program.package == stamp::PACKAGE;
-        if is_lab && !full && args.filter.is_none() && stamp::is_current()? {
+        if is_lab && !full && args.filter.is_none() && run.stamp.is_green() {
             println!(
                 "skipped: the lab's tests of itself ({} tests of {}): the lab has not changed since they last passed; `cargo xtask test full` runs them",
                 program.tests()?.len(),
@@ -248,7 +252,7 @@ fn run_ring(
                 .with_context(|| format!("cannot run the tests of {}", program.package))?;
             times.add(ring, &program.package, part.family.as_deref(), start.elapsed());
             if is_lab && args.filter.is_none() && one.failed == 0 {
-                stamp::write()?;
+                run.stamp.write()?;
             }
             tally.add(one);
         }

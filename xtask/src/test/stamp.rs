@@ -14,27 +14,31 @@ pub const PACKAGE: &str = "aquifer-lab";
 /// What the lab is made of.
 const SOURCES: [&str; 3] = ["Cargo.lock", "crates/lab", "lab"];
 
-/// Whether the lab's tests passed with these sources.
-pub fn is_current() -> Result<bool> {
-    let stamp = file(&process::root())?;
-    Ok(stamp.exists())
-}
+/// The lab's sources as they were when this was made.
+pub struct Stamp(PathBuf);
 
-/// Notes that they did.
-pub fn write() -> Result<()> {
-    let stamp = file(&process::root())?;
-    let dir = stamp.parent().context("no folder for the stamp")?;
-    // One is enough: another checkout with other sources has its tests run once more.
-    if dir.exists() {
-        fs::remove_dir_all(dir).with_context(|| format!("cannot empty {}", dir.display()))?;
+impl Stamp {
+    /// Of the sources as they are now: made before the tests are built, because sources may change while tests run.
+    pub fn now() -> Result<Self> {
+        Ok(Self(Lab::cache()?.join("lab-tests-passed").join(hash(&process::root())?)))
     }
-    fs::create_dir_all(dir)
-        .and_then(|()| fs::write(&stamp, ""))
-        .with_context(|| format!("cannot write {}", stamp.display()))
-}
 
-fn file(root: &Path) -> Result<PathBuf> {
-    Ok(Lab::cache()?.join("lab-tests-passed").join(hash(root)?))
+    /// Whether the lab's tests passed with these sources.
+    pub fn is_green(&self) -> bool {
+        self.0.exists()
+    }
+
+    /// Notes that they did.
+    pub fn write(&self) -> Result<()> {
+        let dir = self.0.parent().context("no folder for the stamp")?;
+        // One is enough: another checkout with other sources has its tests run once more.
+        if dir.exists() {
+            fs::remove_dir_all(dir).with_context(|| format!("cannot empty {}", dir.display()))?;
+        }
+        fs::create_dir_all(dir)
+            .and_then(|()| fs::write(&self.0, ""))
+            .with_context(|| format!("cannot write {}", self.0.display()))
+    }
 }
 
 /// Of the names and contents of all files.
