@@ -1,4 +1,4 @@
-//! `cargo xtask image`: builds the operator's image and says where it is. How it is built is the lab's knowledge; publishes it nowhere.
+//! `cargo xtask image`: builds the operator's image and says where it is. Publishes it nowhere.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use aquifer_lab::operator::{self, Built, Profile};
+use xtask::operator_image::{self, Built, Profile};
 
 use crate::{host, process};
 
@@ -26,7 +26,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     host::ensure_for_images()?;
     let start = Instant::now();
-    let built = operator::image(if args.dev { Profile::Dev } else { Profile::Release })?;
+    let built = operator_image::image(if args.dev { Profile::Dev } else { Profile::Release })?;
     println!("image    {}", built.image.name);
     println!("archive  {}", built.image.archive.display());
     println!("program  {}", size(&built.program)?);
@@ -47,7 +47,7 @@ pub async fn prepare(full: bool) -> Result<()> {
     host::ensure_for_images()?;
     let start = Instant::now();
     let profile = if full { Profile::Release } else { Profile::Dev };
-    let built = tokio::task::spawn_blocking(move || operator::image(profile));
+    let built = tokio::task::spawn_blocking(move || operator_image::image(profile));
     let built = built.await.context("the build of the image was interrupted")??;
     println!(
         "image of the operator for tests: {} after {}",
@@ -67,7 +67,7 @@ fn verify(first: &Built) -> Result<()> {
     }
     copy_sources(&process::root(), &copy)?;
     println!("building it again from nothing in {}", copy.display());
-    let second = operator::image_of(&copy, &copy.join("target"), Profile::Release)?;
+    let second = operator_image::image_of(&copy, &copy.join("target"), Profile::Release)?;
     for (what, one, two) in [
         ("programs", &first.program, &second.program),
         ("archives", &first.image.archive, &second.image.archive),

@@ -50,6 +50,12 @@ enum LabCommand {
         #[arg(default_value = "play")]
         name: String,
     },
+    /// Run the shared cluster with Rook of a test run until standard input ends
+    #[command(hide = true)]
+    Hold {
+        /// Its name
+        name: String,
+    },
     /// List the clusters that run
     Status,
     /// Run kubectl against a cluster, for example: cargo xtask lab kubectl play -- get ns
@@ -77,6 +83,9 @@ pub async fn run(args: Args) -> Result<()> {
             up(&name, nodes.or(rook.then_some(3)), zones, rook).await
         }
         LabCommand::Down { name } => down(&name).await,
+        LabCommand::Hold { name } => {
+            aquifer_lab::hold::hold(aquifer_lab::rook::shared_builder(&name), |_| println!("ready")).await
+        }
         LabCommand::Status => status(),
         LabCommand::Kubectl { name, args } => kubectl(&name, &args),
         LabCommand::Ceph { name, args } => ceph(&name, &args).await,
@@ -105,7 +114,7 @@ pub async fn prepare_rook() -> Result<()> {
         .context("the preparation was interrupted")?
 }
 
-/// Waits for Ctrl-C, or for somebody who asks us to end.
+/// Waits for Ctrl-C, or for a signal that asks us to end.
 pub async fn interrupted() {
     let terminated = async {
         match signal(SignalKind::terminate()) {

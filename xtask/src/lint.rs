@@ -1,12 +1,12 @@
 //! The checks that need no cluster. Runs all of them, also when one fails, and says at the end which did.
 
 use std::{
-    path::PathBuf,
     process::{Command, Stdio},
     time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
+use aquifer_lab::Lab;
 
 use crate::{chart, crds, decisions, docs, host, process};
 
@@ -86,21 +86,18 @@ fn advisories() -> Result<Outcome> {
     passes(deny()?.args(["check", "--hide-inclusion-graph", "--disable-fetch", "advisories"]))
 }
 
-/// cargo-deny, built once.
+/// cargo-deny, built once for each version and kept in the user's cache: every checkout uses the same.
 fn deny() -> Result<Command> {
-    let tools = process::target_dir().join("tools");
-    let program: PathBuf = tools.join("bin/cargo-deny");
-    let current = Command::new(&program).arg("--version").output();
-    let current = current
-        .is_ok_and(|out| String::from_utf8_lossy(&out.stdout).trim() == format!("cargo-deny {CARGO_DENY}"));
-    if !current {
+    let place = Lab::cache()?.join(format!("cargo-deny-{CARGO_DENY}"));
+    let program = place.join("bin/cargo-deny");
+    if !program.exists() {
         println!(
             "building cargo-deny {CARGO_DENY} into {}: it comes as source only (once, 2 to 5 minutes)",
-            tools.display()
+            place.display()
         );
         // Without optimisation: it builds in half the time and its check still takes only seconds.
         let mut install = process::cargo(&["install", "--locked", "--debug", "--force", "--root"]);
-        process::run(install.arg(&tools).arg(format!("cargo-deny@{CARGO_DENY}")))?;
+        process::run(install.arg(&place).arg(format!("cargo-deny@{CARGO_DENY}")))?;
     }
     Ok(process::command(&program.to_string_lossy()))
 }

@@ -1,16 +1,17 @@
 //! Does the operator need every right that the chart gives it, and no other? Keeps the record of a test run and prints how it
-//! compares with the chart. What is recorded is the lab's business.
+//! compares with the chart.
 
 mod compare;
+pub mod usage;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use aquifer_lab::usage::{self, Usage};
 use aquifer_lab::{Lab, install};
 
+use self::usage::Usage;
 use compare::{Standing, Verdict, compare, granted, held};
 
 /// What the record is of, in the words of whoever made it.
@@ -39,6 +40,7 @@ pub fn run() -> Result<()> {
     let of = fs::read_to_string(dir().join(OF))
         .context("nothing is on record yet: `cargo xtask test` records what the operator does")?;
     Lab::sweep()?;
+    usage::distil_all(&dir())?;
     let used = usage::read(&dir())?;
     ensure!(!used.is_empty(), "no operator ran in `{of}`");
     let verdict = compare(granted(), &used, &held());
@@ -56,6 +58,7 @@ pub fn run() -> Result<()> {
 /// Compares after a whole run; prints only what is wrong. False when something is.
 pub fn check() -> Result<bool> {
     Lab::sweep()?;
+    usage::distil_all(&dir())?;
     let used = usage::read(&dir())?;
     let verdict = compare(granted(), &used, &held());
     print_trouble(&verdict);
@@ -66,7 +69,7 @@ pub fn check() -> Result<bool> {
 fn line(verdict: &Verdict, used: &BTreeSet<Usage>) -> String {
     let clusters: BTreeSet<&str> = used.iter().map(|usage| usage.cluster.as_str()).collect();
     format!(
-        "{} rights granted, {} used, {} held for a reason, {} unused; {} missing, {} as somebody else; in {} clusters",
+        "{} rights granted, {} used, {} held for a reason, {} unused; {} missing, {} as other users; in {} clusters",
         verdict.rights.len(),
         verdict.count(|standing| standing == Standing::Used),
         verdict.count(|standing| matches!(standing, Standing::Held(_))),

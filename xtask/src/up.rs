@@ -135,7 +135,7 @@ impl Session {
     async fn run(&self, once: bool, examples: &[Value], success: impl FnOnce()) -> Result<()> {
         println!("starting the operator (log: {})", self.log.display());
         let names: Vec<&str> = families::all().iter().map(|family| family.name()).collect();
-        let mut operator = Operator::start(&self.program, &names.join(","), &self.kubeconfig, &self.log)?;
+        let mut operator = operator::start(&self.program, &names.join(","), &self.kubeconfig, &self.log)?;
         let converged = tokio::select! {
             result = self.converge(&mut operator, examples) => result.context("the examples are not Ready"),
             () = lab::interrupted() => Err(anyhow!("interrupted before the examples were Ready")),
@@ -152,7 +152,7 @@ impl Session {
 
     async fn converge(&self, operator: &mut Operator, examples: &[Value]) -> Result<()> {
         operator.ready(Duration::from_secs(30)).await?;
-        println!("the operator is ready; health and metrics: http://{}", operator.http());
+        println!("the operator is ready; health and metrics: http://{}", operator.address().await?);
         let mut followed = Vec::new();
         for example in examples {
             let object = install::apply(&self.client, example.clone()).await?;
@@ -182,7 +182,7 @@ impl Session {
 async fn stay(operator: &mut Operator) -> Result<()> {
     println!("\nCtrl-C ends it.");
     tokio::select! {
-        status = operator.ended() => bail!("the operator ended with {}{}", status?, operator.log_tail()),
+        status = operator.until_ended() => bail!("the operator ended with {}{}", status?, operator.log_tail()),
         () = lab::interrupted() => Ok(()),
     }
 }

@@ -31,6 +31,8 @@ mod rights;
 mod stale;
 #[path = "efs/takeover.rs"]
 mod takeover;
+#[path = "efs/tenant.rs"]
+mod tenant;
 #[path = "efs/tenants.rs"]
 mod tenants;
 #[path = "efs/uninstall.rs"]
@@ -43,18 +45,18 @@ mod user_roles;
 mod walk;
 
 mod smoke {
-    use super::harness::{ACCESS_POINT, Corner, FILE_SYSTEM};
+    use super::tenant::{ACCESS_POINT, FILE_SYSTEM, Tenant};
 
     #[tokio::test]
     async fn a_namespace_gets_a_bound_claim_from_one_small_object() -> anyhow::Result<()> {
-        let corner = Corner::new().await?;
-        corner.create("data", Some(ACCESS_POINT)).await?;
-        let (volume, claim) = corner.pair("data").await?;
+        let tenant = Tenant::new().await?;
+        tenant.create("data", Some(ACCESS_POINT)).await?;
+        let (volume, claim) = tenant.pair("data").await?;
         let spec = volume.spec.unwrap();
         assert_eq!(spec.csi.unwrap().volume_handle, format!("{FILE_SYSTEM}::{ACCESS_POINT}"));
         assert_eq!(claim.metadata.name.as_deref(), Some("pvc-data"));
         assert_eq!(claim.status.unwrap().phase.as_deref(), Some("Bound"));
-        corner.delete("data").await?;
-        corner.gone("data").await
+        tenant.delete("data").await?;
+        tenant.gone("data").await
     }
 }

@@ -104,8 +104,8 @@ impl Identity {
     }
 }
 
-/// Writes a file that nobody else can read.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
+/// Writes a file that only its owner can read.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
     OpenOptions::new()
         .write(true)
         .create(true)

@@ -13,6 +13,36 @@ use serde::Deserialize;
 /// How much is read at once when looking for the end of the last line.
 const BLOCK: usize = 8192;
 
+/// Names a directory in which the audit logs of clusters started now are kept when the clusters are removed.
+pub const KEEP_IN: &str = "AQUIFER_LAB_AUDIT";
+/// How the names of kept logs end; before it is the cluster's name and a number.
+const KEPT: &str = ".audit";
+
+/// Moves the log of a cluster into a directory, beside those that are there.
+pub(crate) fn keep(cluster: &str, log: &Path, into: &Path) -> Result<()> {
+    std::fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
+    let free = (1..=u32::MAX).map(|n| into.join(format!("{cluster}.{n}{KEPT}"))).find(|path| !path.exists());
+    let to = free.context("no name is free")?;
+    // Copied when it is on another file system.
+    std::fs::rename(log, &to)
+        .or_else(|_| std::fs::copy(log, &to).map(drop))
+        .with_context(|| format!("cannot write {}", to.display()))
+}
+
+/// The kept logs in a directory with the names of their clusters. A directory that is not there holds none.
+pub fn kept(dir: &Path) -> Result<Vec<(String, Audit)>> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some((cluster, _)) = name.strip_suffix(KEPT).and_then(|name| name.rsplit_once('.')) {
+            found.push((cluster.to_owned(), Audit::new(path)));
+        }
+    }
+    Ok(found)
+}
+
 /// The audit log of one cluster.
 #[derive(Debug, Clone)]
 pub struct Audit {
@@ -25,7 +55,7 @@ pub struct Mark(u64);
 
 impl Mark {
     /// Later than everything.
-    pub(crate) const END: Self = Self(u64::MAX);
+    pub const END: Self = Self(u64::MAX);
 }
 
 /// One finished call to the API server.
@@ -90,7 +120,8 @@ impl Call {
 }
 
 impl Audit {
-    pub(crate) fn new(path: PathBuf) -> Self {
+    /// The log in a file.
+    pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
@@ -141,7 +172,7 @@ impl Audit {
     }
 
     /// The same, one by one: a long log need not fit into memory.
-    pub(crate) fn each(&self, mark: Mark, until: Mark, mut see: impl FnMut(Call)) -> Result<()> {
+    pub fn each(&self, mark: Mark, until: Mark, mut see: impl FnMut(Call)) -> Result<()> {
         let mut file = File::open(&self.path)
             .with_context(|| format!("failed to open the audit log {}", self.path.display()))?;
         let length = file.metadata()?.len();

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-use crate::home::open_lock;
+use crate::directory::open_lock;
 use crate::leftovers;
 use crate::programs::go::{Progress, last_lines};
 use crate::recipe::packing;
@@ -125,7 +125,7 @@ fn has_namespaces() -> bool {
     })
 }
 
-/// Removes what killed builds have left here: of this name, and of all others that nobody builds now.
+/// Removes what killed builds have left here: of this name, and of all others that are not being built now.
 fn remove_stale(within: &Path, name: &str) {
     for entry in std::fs::read_dir(within).into_iter().flatten().flatten() {
         let file = entry.file_name().to_string_lossy().into_owned();

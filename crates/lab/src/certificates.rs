@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 pub(crate) const CA: &str = "ca.crt";
 pub(crate) const SERVING_CERTIFICATE: &str = "apiserver.crt";
@@ -28,6 +30,15 @@ const NAMES: [&str; 6] =
 pub(crate) struct Authority {
     pub(crate) pem: String,
     pub(crate) der: Vec<u8>,
+}
+
+/// Reads the authority of a cluster that is there.
+pub(crate) fn read(dir: &Path) -> Result<Authority> {
+    let file = dir.join(CA);
+    let pem = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let der = CertificateDer::from_pem_slice(pem.as_bytes())
+        .with_context(|| format!("cannot read {}: it holds no certificate", file.display()))?;
+    Ok(Authority { der: der.to_vec(), pem })
 }
 
 /// Writes all of them into `dir`.

@@ -4,29 +4,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::access::Identity;
+use crate::access::{Identity, write_private};
 use crate::audit::Audit;
 use crate::control_plane::{AUDIT_LOG, ControlPlane, Ports, hex, says_port_taken};
-use crate::home::{self, Home};
-use crate::keeper::Keeper;
-use crate::nodes::plan::{Spot, spots};
-use crate::nodes::{Materials, Nodes};
+use crate::directory::{self, Directory};
+use crate::nodes::plan::{NodePlan, node_plans};
+use crate::nodes::{NodeParts, Nodes};
 use crate::programs::{API_SERVER, ETCD, KUBECTL, Programs};
 use crate::recipe::Image;
 use crate::rook;
+use crate::supervisor::Supervisor;
 
 /// How often a start is tried with other ports.
 const PORT_TRIES: u32 = 5;
 /// For how long a restarted program waits for its old port.
 const PORT_PATIENCE: Duration = Duration::from_secs(30);
 const TOKEN_SECONDS: i64 = 24 * 3600;
+/// Written into the directory when the cluster is ready: what another process has to know to use it.
+const READY: &str = "ready.json";
+/// How long another process may take to claim a cluster before its users give up.
+const CLAIMED_WITHIN: Duration = Duration::from_mins(1);
+/// How long a cluster with everything may take to start on a busy machine.
+const SHARED_WITHIN: Duration = Duration::from_mins(15);
 
 /// A cluster that is not started yet.
 #[derive(Debug, Clone)]
@@ -68,30 +75,43 @@ impl ClusterBuilder {
     pub async fn start(self) -> Result<Cluster> {
         let name = self.name;
         let claimed = name.clone();
-        let spots = self.nodes.map(|count| spots(count, &self.zones)).transpose()?;
-        let (programs, home, floor, rook) = blocking(move || {
+        let published = Published { nodes: self.nodes, zones: self.zones.clone(), rook: self.rook };
+        let node_plans = self.nodes.map(|count| node_plans(count, &self.zones)).transpose()?;
+        let (programs, directory, floor, rook) = blocking(move || {
             let programs = Programs::find()?;
-            let materials = spots.is_some().then(Materials::find).transpose()?;
+            let parts = node_plans.is_some().then(NodeParts::find).transpose()?;
             let rook = self.rook.then(rook::floor::prepare).transpose()?;
             // Later than the builds, which may take minutes and need no directory.
-            Ok((programs, Home::claim(&home::root(), &claimed)?, spots.zip(materials), rook))
+            Ok((programs, Directory::claim(&directory::root(), &claimed)?, node_plans.zip(parts), rook))
         })
         .await?;
         let mut tries = 1;
         loop {
-            match launch(&name, &home, &programs, floor.clone()).await {
-                Ok((control_plane, nodes, keeper)) => {
-                    let cluster = Cluster { name, programs, control_plane, nodes, rook, keeper, home };
+            match launch(&name, &directory, &programs, floor.clone()).await {
+                Ok((control_plane, nodes, supervisor)) => {
+                    let cluster = Cluster {
+                        name,
+                        programs,
+                        control_plane,
+                        nodes,
+                        rook,
+                        supervisor,
+                        _directory: Some(directory),
+                    };
                     if let Some(image) = &cluster.rook {
                         let raised = rook::floor::raise(&cluster, image).await;
                         raised
                             .with_context(|| format!("Rook did not come up in cluster {}", cluster.name))?;
                     }
+                    let text = serde_json::to_string(&published)?;
+                    // Renamed into its place: who finds it finds all of it.
+                    write_private(&cluster.dir().join("ready.tmp"), &text)?;
+                    std::fs::rename(cluster.dir().join("ready.tmp"), cluster.dir().join(READY))?;
                     return Ok(cluster);
                 }
                 Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
-                    eprintln!("cluster {name}: a port was taken by somebody else, trying others");
-                    home.empty()?;
+                    eprintln!("cluster {name}: another program took a port, trying others");
+                    directory.empty()?;
                     tries += 1;
                 }
                 Err(error) => return Err(error.context(format!("cluster {name} did not start"))),
@@ -102,29 +122,29 @@ impl ClusterBuilder {
 
 async fn launch(
     name: &str,
-    home: &Home,
+    directory: &Directory,
     programs: &Programs,
-    floor: Option<(Vec<Spot>, Materials)>,
-) -> Result<(ControlPlane, Option<Arc<Nodes>>, Arc<Keeper>)> {
-    let dir = home.dir();
+    floor: Option<(Vec<NodePlan>, NodeParts)>,
+) -> Result<(ControlPlane, Option<Arc<Nodes>>, Arc<Supervisor>)> {
+    let dir = directory.dir();
     let nodes =
-        floor.map(|(spots, materials)| Nodes::prepare(dir, spots, materials, programs)).transpose()?;
+        floor.map(|(node_plans, parts)| Nodes::prepare(dir, node_plans, parts, programs)).transpose()?;
     let plan = nodes.as_ref().map(|nodes| &nodes.plan);
     let control_plane = ControlPlane::prepare(name, dir, Ports::choose()?, programs, plan)?;
-    let keeper = Arc::new(Keeper::start(dir)?);
+    let supervisor = Arc::new(Supervisor::start(dir)?);
     let nodes = nodes.map(Arc::new);
     if let Some(nodes) = &nodes {
-        crate::nodes::launch(nodes, &control_plane, &keeper, name).await?;
+        crate::nodes::launch(nodes, &control_plane, &supervisor, name).await?;
     } else {
         let began = Instant::now();
         for program in &control_plane.programs {
-            keeper.run(program)?;
+            supervisor.run(program)?;
         }
         let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name.as_str()).collect();
-        control_plane.wait_until_ready(&keeper, &names).await?;
+        control_plane.wait_until_ready(&supervisor, &names).await?;
         eprintln!("cluster {name}: control plane ready after {:.1} s", began.elapsed().as_secs_f64());
     }
-    Ok((control_plane, nodes, keeper))
+    Ok((control_plane, nodes, supervisor))
 }
 
 /// A running cluster. It stops when this is dropped and when this process ends, however that happens.
@@ -138,12 +158,68 @@ pub struct Cluster {
     nodes: Option<Arc<Nodes>>,
     /// What Rook and Ceph run from, when it has them.
     rook: Option<Image>,
-    // Before the home: fields are dropped in this order, and nothing may run in a directory that is removed.
-    keeper: Arc<Keeper>,
-    home: Home,
+    // Before the directory: fields are dropped in this order, and nothing may run in a directory that is removed.
+    supervisor: Arc<Supervisor>,
+    /// Absent when another process owns the cluster: that one ends it.
+    _directory: Option<Directory>,
+}
+
+/// What a cluster has, for processes that do not own it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Published {
+    nodes: Option<u8>,
+    zones: Vec<String>,
+    rook: bool,
 }
 
 impl Cluster {
+    /// A cluster that another process starts or has started under this name, once it is ready. That process owns it: it runs on when
+    /// this value is dropped, and programs of it can neither be started nor stopped from here.
+    pub async fn of_another_process(name: &str) -> Result<Self> {
+        let root = directory::root();
+        let dir = root.join(name);
+        let (began, mut owned) = (Instant::now(), Instant::now());
+        let published: Published = loop {
+            if let Ok(text) = std::fs::read_to_string(dir.join(READY)) {
+                break serde_json::from_str(&text)
+                    .with_context(|| format!("cannot read what cluster {name} has"))?;
+            }
+            if directory::owner_of(&root, name).is_some() {
+                owned = Instant::now();
+            }
+            ensure!(
+                owned.elapsed() < CLAIMED_WITHIN,
+                "cannot use cluster {name}: the process that was to start it has ended"
+            );
+            ensure!(
+                began.elapsed() < SHARED_WITHIN,
+                "cannot use cluster {name}: it is not ready after {SHARED_WITHIN:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        };
+        let dir = dir.canonicalize()?;
+        let name = name.to_owned();
+        blocking(move || {
+            let nodes = match published.nodes {
+                Some(count) => {
+                    let node_plans = node_plans(count, &published.zones)?;
+                    Some(Arc::new(Nodes::of_another_process(&dir, node_plans, NodeParts::find()?)))
+                }
+                None => None,
+            };
+            Ok(Self {
+                programs: Programs::find()?,
+                control_plane: ControlPlane::of_another_process(&name, &dir)?,
+                nodes,
+                rook: published.rook.then(rook::floor::prepare).transpose()?,
+                supervisor: Arc::new(Supervisor::of_another_process(&dir)),
+                _directory: None,
+                name,
+            })
+        })
+        .await
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -151,7 +227,7 @@ impl Cluster {
 
     /// The directory of everything it has: logs, keys, kubeconfigs, data.
     pub fn dir(&self) -> &Path {
-        self.home.dir()
+        self.supervisor.dir()
     }
 
     /// The address of the API server.
@@ -185,7 +261,7 @@ impl Cluster {
         self.control_plane.server.client(&self.control_plane.admin)
     }
 
-    /// A client that acts as somebody.
+    /// A client that acts as this user.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<kube::Client> {
         self.control_plane.server.client(&self.acting_as(user, groups))
     }
@@ -200,7 +276,7 @@ impl Cluster {
         self.dir().join("kubeconfig")
     }
 
-    /// A kubeconfig file to act as somebody.
+    /// A kubeconfig file to act as this user.
     pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         let path = self.kubeconfig_for(&format!("{user} {}", groups.join(" ")));
         self.control_plane.server.write_kubeconfig(&path, &self.acting_as(user, groups))?;
@@ -245,16 +321,16 @@ impl Cluster {
         command
     }
 
-    /// The process of `etcd`, `kube-apiserver`, `kube-controller-manager` or `keeper`, while it lives.
+    /// The process of `etcd`, `kube-apiserver`, `kube-controller-manager` or `supervisor`, while it lives.
     pub fn pid_of(&self, name: &str) -> Option<u32> {
-        self.keeper.pid(name).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
+        self.supervisor.pid(name).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
     }
 
     /// Kills one program (it gets no chance to tidy up) and waits until it is gone.
     pub async fn stop_program(&self, name: &str) -> Result<()> {
         let name = self.control_plane.program(name)?.name.clone();
-        let keeper = self.keeper.clone();
-        blocking(move || keeper.kill(&name)).await
+        let supervisor = self.supervisor.clone();
+        blocking(move || supervisor.kill(&name)).await
     }
 
     /// Starts a stopped program again, on the same port, and waits until it is ready.
@@ -262,12 +338,12 @@ impl Cluster {
         let program = self.control_plane.program(name)?;
         let began = Instant::now();
         loop {
-            let log = self.keeper.log_length(name);
-            self.keeper.run(program)?;
+            let log = self.supervisor.log_length(name);
+            self.supervisor.run(program)?;
             let ready = self.wait_for(&program.name).await;
             let Err(error) = ready else { return Ok(()) };
-            // The kernel may hold the port for a moment, or somebody's outgoing connection has got it.
-            let taken = says_port_taken(&self.keeper.printed_since(name, log));
+            // The kernel may hold the port for a moment, or an outgoing connection of another program has got it.
+            let taken = says_port_taken(&self.supervisor.printed_since(name, log));
             if !taken || began.elapsed() > PORT_PATIENCE {
                 return Err(error.context(format!("{name} did not start again")));
             }
@@ -277,19 +353,19 @@ impl Cluster {
 
     async fn wait_for(&self, name: &str) -> Result<()> {
         let waits_for_answers = [API_SERVER, ETCD].contains(&name)
-            && [API_SERVER, ETCD].iter().all(|&other| other == name || self.keeper.pid(other).is_some());
+            && [API_SERVER, ETCD].iter().all(|&other| other == name || self.supervisor.pid(other).is_some());
         if waits_for_answers {
-            return self.control_plane.wait_until_ready(&self.keeper, &[name]).await;
+            return self.control_plane.wait_until_ready(&self.supervisor, &[name]).await;
         }
-        // The controller manager answers nobody; and nobody answers while the other one is stopped on purpose.
-        let lives = || async { Ok(self.keeper.pid(name).map(drop)) };
+        // The controller manager has no endpoint; and the API server does not answer while etcd is stopped on purpose.
+        let lives = || async { Ok(self.supervisor.pid(name).map(drop)) };
         crate::eventually(Duration::from_secs(10), &format!("{name} lives"), lives).await
     }
 
     /// Stops everything and removes the directory. Dropping does the same, but blocks and tells errors only on standard error.
     pub async fn stop(self) -> Result<()> {
-        let keeper = self.keeper.clone();
-        let ended = blocking(move || keeper.end()).await;
+        let supervisor = self.supervisor.clone();
+        let ended = blocking(move || supervisor.end()).await;
         blocking(move || {
             drop(self);
             Ok(())
@@ -313,11 +389,12 @@ impl Cluster {
     pub(crate) fn etcd_url(&self) -> Result<&str> {
         let name = &self.name;
         anyhow::ensure!(self.nodes.is_none(), "etcd of cluster {name} is within the network of its nodes");
-        Ok(&self.control_plane.etcd_url)
+        let url = self.control_plane.etcd_url.as_deref();
+        url.with_context(|| format!("etcd of cluster {name} belongs to another process"))
     }
 
-    pub(crate) fn keeper(&self) -> Arc<Keeper> {
-        self.keeper.clone()
+    pub(crate) fn supervisor(&self) -> Arc<Supervisor> {
+        self.supervisor.clone()
     }
 
     fn acting_as(&self, user: &str, groups: &[&str]) -> Identity {

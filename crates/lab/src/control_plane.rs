@@ -11,12 +11,12 @@ use kube::Api;
 
 use crate::access::{Identity, Server, write_private};
 use crate::certificates::{self, Authority};
-use crate::keeper::{Keeper, Place, Program};
 use crate::nodes::plan::{self, Plan};
 use crate::programs::{API_SERVER, CONTROLLER_MANAGER, ETCD, Programs, SCHEDULER};
+use crate::supervisor::{Place, Program, Supervisor};
 
 pub(crate) const AUDIT_LOG: &str = "audit.log";
-/// What a server says whose port somebody else took in between.
+/// What a server says whose port another program took in between.
 const PORT_TAKEN: &str = "address already in use";
 /// What kube-controller-manager says when the API server took longer than 10 s, as on a busy machine. Started at the same time, it
 /// has to be started again then; started afterwards, it would make every start slower.
@@ -36,7 +36,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Ports that are free now. Somebody may still take one before the server does; then the start is tried again.
+    /// Ports that are free now. Another program may still take one before the server does; then the start is tried again.
     pub(crate) fn choose() -> Result<Self> {
         // All held at once, so that they differ.
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback");
@@ -58,7 +58,8 @@ impl Ports {
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     pub(crate) server: Server,
-    pub(crate) etcd_url: String,
+    /// Where etcd answers; none when another process owns it.
+    pub(crate) etcd_url: Option<String>,
     pub(crate) admin: Identity,
     pub(crate) programs: Vec<Program>,
 }
@@ -109,7 +110,27 @@ impl ControlPlane {
             list.push(scheduler(dir, programs)?);
             list.push(plan.relay(dir, ports.api_server));
         }
-        Ok(Self { server, etcd_url: ports.etcd_url(), admin, programs: list })
+        Ok(Self { server, etcd_url: Some(ports.etcd_url()), admin, programs: list })
+    }
+
+    /// The control plane of a cluster that another process owns: it can be asked, its programs cannot be started.
+    pub(crate) fn of_another_process(cluster: &str, dir: &Path) -> Result<Self> {
+        let file = dir.join("kubeconfig");
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let kubeconfig: serde_json::Value = serde_saphyr::from_str(&text)?;
+        let word =
+            |pointer: &str| kubeconfig.pointer(pointer).and_then(|value| value.as_str()).map(str::to_owned);
+        let (url, token) = (word("/clusters/0/cluster/server"), word("/users/0/user/token"));
+        let server = Server {
+            cluster: cluster.to_owned(),
+            url: url.context("its kubeconfig names no server")?,
+            ca_file: dir.join(certificates::CA),
+            authority: certificates::read(dir)?,
+        };
+        let token = token.context("its kubeconfig holds no token")?;
+        let admin = Identity { token, acting_as: None };
+        Ok(Self { server, etcd_url: None, admin, programs: Vec::new() })
     }
 
     pub(crate) fn authority(&self) -> &Authority {
@@ -124,7 +145,7 @@ impl ControlPlane {
 
     /// Waits until the API server is ready and, where it runs, the controller manager has begun to work. Fails as soon as one of
     /// the programs `in_start` has ended.
-    pub(crate) async fn wait_until_ready(&self, keeper: &Keeper, in_start: &[&str]) -> Result<()> {
+    pub(crate) async fn wait_until_ready(&self, supervisor: &Supervisor, in_start: &[&str]) -> Result<()> {
         let started = Instant::now();
         let client = self.server.client(&self.admin)?;
         let mut seen;
@@ -133,10 +154,10 @@ impl ControlPlane {
                 Ok(()) => return Ok(()),
                 Err(error) => seen = error,
             }
-            if let Some(name) = in_start.iter().find(|name| keeper.has_ended(name)) {
-                let words = keeper.last_lines(name);
+            if let Some(name) = in_start.iter().find(|name| supervisor.has_ended(name)) {
+                let words = supervisor.last_lines(name);
                 if *name == CONTROLLER_MANAGER && words.contains(GAVE_UP_WAITING) {
-                    keeper.run(self.program(name)?)?;
+                    supervisor.run(self.program(name)?)?;
                 } else {
                     bail!("{name} ended. Its last words:\n{words}");
                 }
@@ -144,7 +165,7 @@ impl ControlPlane {
             if started.elapsed() > READY_WITHIN {
                 let mut report = String::new();
                 for name in in_start {
-                    let _ = write!(report, "\n--- {name}:\n{}", keeper.last_lines(name));
+                    let _ = write!(report, "\n--- {name}:\n{}", supervisor.last_lines(name));
                 }
                 return Err(seen.context(format!("not ready after {} s{report}", READY_WITHIN.as_secs())));
             }
@@ -168,7 +189,7 @@ impl ControlPlane {
     }
 }
 
-/// Whether the words of a server mean that a port was taken by somebody else.
+/// Whether the words of a server mean that another program has its port.
 pub(crate) fn says_port_taken(text: &str) -> bool {
     text.contains(PORT_TAKEN)
 }
@@ -199,7 +220,7 @@ fn api_server(dir: &Path, ports: Ports, programs: &Programs, nodes: bool) -> Pro
     let file = |name: &str| dir.join(name).display().to_string();
     let reach = if nodes {
         vec![
-            // All addresses of a namespace that nobody outside the lab can reach.
+            // All addresses of a namespace that cannot be reached from outside the lab.
             "--bind-address=0.0.0.0".into(),
             format!("--advertise-address={}", plan::CORE_ADDRESS),
             "--kubelet-preferred-address-types=InternalIP".into(),
@@ -211,7 +232,7 @@ fn api_server(dir: &Path, ports: Ports, programs: &Programs, nodes: bool) -> Pro
         vec![
             "--bind-address=127.0.0.1".into(),
             "--advertise-address=127.0.0.1".into(),
-            // A loopback address is refused in Endpoints; without nodes nobody would use it.
+            // A loopback address is refused in Endpoints; without nodes it has no users.
             "--endpoint-reconciler-type=none".into(),
         ]
     };

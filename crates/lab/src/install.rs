@@ -1,9 +1,6 @@
 //! What a cluster needs before the operator runs: CRDs, roles, and an identity for it. Writes only what it is told to.
 
 use std::{
-    fs,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,6 +18,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+pub use crate::access::write_private;
 use crate::proxy::Proxy;
 use crate::{Cluster, eventually};
 
@@ -42,6 +40,11 @@ pub struct Account {
 }
 
 impl Account {
+    /// The administrator, for made-up families of tests: what is shipped never runs as one.
+    pub fn administrator(cluster: &Cluster) -> Self {
+        Self { token: cluster.admin_token().to_owned(), kubeconfig: cluster.kubeconfig() }
+    }
+
     /// The same account for an operator that speaks through a proxy.
     pub fn behind(&self, proxy: &Proxy, file: &Path) -> Result<Self> {
         proxy.kubeconfig(&self.token, file)?;
@@ -161,19 +164,6 @@ async fn in_effect(client: &Client, user: &str, rights: &Rights) -> Result<()> {
         .await?;
     }
     Ok(())
-}
-
-/// Writes a file that only its owner can read.
-pub fn write_private(path: &Path, text: &str) -> Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Applies one object whatever its kind, and gives it as the server has it now.

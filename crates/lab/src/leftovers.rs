@@ -56,7 +56,7 @@ pub(crate) fn all(outcomes: Vec<Result<()>>) -> Result<()> {
     Ok(())
 }
 
-/// Looks again before and after: whoever else detaches it may be faster, and its number is soon somebody else's.
+/// Looks again before and after: whoever else detaches it may be faster, and its number is soon given to another device.
 fn detach(device: &String, dir: &Path) -> Result<()> {
     let is_ours = || loop_devices(dir).contains(device);
     if !is_ours() {
@@ -108,7 +108,7 @@ fn over(devices: &[String]) -> Vec<String> {
     list.unwrap_or_default().lines().filter_map(is_over).collect()
 }
 
-/// The machine's own mounts below the directory, the innermost first. There are none unless somebody made them by hand.
+/// The machine's own mounts below the directory, the innermost first. There are none unless a person made them by hand.
 pub(crate) fn mounts(dir: &Path) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let below = |line: &str| {
@@ -147,10 +147,10 @@ fn remove_cgroup(top: &Path, began: Instant) -> Result<()> {
     Ok(())
 }
 
-/// The same for the keeper, which has only a shell: run when the owner is gone, so that not even a crash leaves much. It takes turns with
-/// the lab's own sweeps, and leaves a directory alone that somebody has claimed anew.
+/// The same for the supervisor, which has only a shell: run when the owner is gone, so that not even a crash leaves much. It takes turns with
+/// the lab's own sweeps, and leaves a directory alone that another process has claimed.
 pub(crate) fn script(dir: &Path) -> String {
-    let (dir, group) = (crate::keeper::quote(&dir.to_string_lossy()), cgroup_name(dir));
+    let (dir, group) = (crate::supervisor::quote(&dir.to_string_lossy()), cgroup_name(dir));
     format!(
         r#"# Ends the process group that is its argument and the namespaces of the cluster, and removes what the kernel keeps of them.
 # The next start does it too.
@@ -160,7 +160,7 @@ pid=$(cat "$dir/core.pid" 2>/dev/null)
 if [ -n "$pid" ] && tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null | grep -qF "$dir/"; then
     kill -9 "$pid"
 fi
-# One sweep at a time; and where somebody has begun anew, nothing is left to sweep.
+# One sweep at a time; and where another process has claimed the directory, nothing is left to sweep.
 if [ -f "$dir/../.lock" ]; then
     exec 9< "$dir/../.lock"
     flock 9

@@ -24,9 +24,9 @@
 //! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
 //! | [`recipe`] | programs and images from `lab/`, built once and cached |
 //! | [`rook`] | the real Rook with a real Ceph, a stand-in for it, and its definitions from its Go module |
-//! | [`operator`] | the operator's image, from this checkout |
 //! | [`audit`] | who called the API server, and what for |
-//! | [`usage`] | what the operator needed rights for, kept when the cluster is gone |
+//! | [`kit`] | what tests of controllers are made of: operator, namespaces, waits, masks, the crash walk |
+//! | [`hold`] | running a cluster for another process |
 //! | [`etcd`] | what an earlier version left in etcd: kept in a file, and written into a new cluster |
 //! | [`wait`] | waiting for a condition with a deadline |
 //! | [`install`] | what a cluster needs before the operator runs |
@@ -34,8 +34,8 @@
 //!
 //! # Nothing outlives its owner
 //!
-//! Each cluster has a *keeper*, a small shell that starts its programs. The keeper ends all of them when the
-//! pipe from the owning process closes, which the kernel does however that process ends. When the keeper itself is
+//! Each cluster has a *supervisor*, a small shell that starts its programs. The supervisor ends all of them when the
+//! pipe from the owning process closes, which the kernel does however that process ends. When the supervisor itself is
 //! killed, the kernel ends the programs (parent-death signal). What a crash still leaves (always the directory)
 //! is swept by the next start of any cluster: a directory whose lock is free has no owner.
 //!
@@ -43,7 +43,8 @@
 //!
 //! - `KUBEBUILDER_ASSETS`: a directory with ready-made programs, used instead of building them.
 //! - `AQUIFER_LAB_KEEP`: when set, the directories of clusters started now (logs, audit) are kept.
-//! - `AQUIFER_LAB_USAGE`: a directory; clusters started now leave there what the operator asked them for, see [`usage`].
+//! - `AQUIFER_LAB_AUDIT`: a directory; the audit logs of clusters started now are kept there, see [`audit::KEEP_IN`].
+//! - `AQUIFER_LAB_ROOK`: the name of a cluster with Rook that another process runs, see [`rook::shared`].
 //! - `XDG_CACHE_HOME`: where built programs are kept, below `aquifer/`; else `~/.cache`.
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 
@@ -53,19 +54,19 @@ mod building;
 mod certificates;
 pub mod cluster;
 mod control_plane;
+mod directory;
 pub mod etcd;
-mod home;
+pub mod hold;
 pub mod install;
-mod keeper;
+pub mod kit;
 mod leftovers;
 pub mod nodes;
-pub mod operator;
 mod processes;
 pub mod programs;
 pub mod proxy;
 pub mod recipe;
 pub mod rook;
-pub mod usage;
+mod supervisor;
 pub mod wait;
 
 use std::path::PathBuf;
@@ -88,7 +89,7 @@ impl Lab {
         ClusterBuilder::new(name)
     }
 
-    /// A cluster for one test or one test binary, with a name that nobody else has.
+    /// A cluster for one test or one test binary, with a name that no other has.
     pub fn test_cluster() -> ClusterBuilder {
         static COUNTER: AtomicU32 = AtomicU32::new(1);
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -109,27 +110,32 @@ impl Lab {
 
     /// The directory that holds one directory per cluster: `target/lab` of this workspace.
     pub fn root() -> PathBuf {
-        home::root()
+        directory::root()
     }
 
     /// The process that runs the named cluster now, if any.
     pub fn owner(name: &str) -> Option<u32> {
-        home::owner_of(&home::root(), name)
+        directory::owner_of(&directory::root(), name)
     }
 
     /// How many nodes the named cluster has at the moment.
     pub fn nodes_of(name: &str) -> usize {
-        nodes::running_in(&home::root().join(name))
+        nodes::running_in(&directory::root().join(name))
     }
 
     /// Whether the named cluster has disks for Ceph at the moment.
     pub fn has_rook(name: &str) -> bool {
-        let dir = home::root().join(name).canonicalize();
+        let dir = directory::root().join(name).canonicalize();
         dir.is_ok_and(|dir| !leftovers::loop_devices(&dir).is_empty())
+    }
+
+    /// The user's cache for everything that the lab builds.
+    pub fn cache() -> anyhow::Result<PathBuf> {
+        programs::cache()
     }
 
     /// Ends and removes what crashed owners left. Every start of a cluster does this too. Blocks.
     pub fn sweep() -> anyhow::Result<()> {
-        home::sweep(&home::root())
+        directory::sweep(&directory::root())
     }
 }

@@ -24,7 +24,7 @@
 //!   connects two of them, on purpose and visibly.
 //! - **The kernel cleans up.** A node's namespaces are nested in the core's, and all processes of a process namespace end with its
 //!   first one. Mounts, links and network namespaces have no other users, so they vanish too. The pid files of all programs name
-//!   the processes as the machine knows them. Cgroups and loop devices are removed by the keeper, or else by the next start.
+//!   the processes as the machine knows them. Cgroups and loop devices are removed by the supervisor, or else by the next start.
 //! - **A node has its own `/run`, `/var/lib` and `/var/log`**, so programs and pods use the usual paths, and two
 //!   nodes never meet in one. What kubelet asks of the whole machine's kernel it finds already done: it sees files that say so.
 
@@ -51,28 +51,28 @@ use serde_json::json;
 pub use node::Node;
 pub use wide_area::{Exposed, LineState, WideArea};
 
-use crate::keeper::{Keeper, Program};
 use crate::programs::Programs;
 use crate::recipe::{self, Image};
-use plan::{Plan, Spot};
+use crate::supervisor::{Program, Supervisor};
+use plan::{NodePlan, Plan};
 
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
 /// Builds what nodes are made of beside Kubernetes, unless it is cached. A start does it too; here the wait can be explained. Blocks.
 pub fn prepare() -> Result<()> {
-    Materials::find().map(drop)
+    NodeParts::find().map(drop)
 }
 
 /// What nodes are made of beside Kubernetes; built once.
 #[derive(Debug, Clone)]
-pub(crate) struct Materials {
+pub(crate) struct NodeParts {
     tools: PathBuf,
     pause: Image,
     dns: Image,
     probe: Image,
 }
 
-impl Materials {
+impl NodeParts {
     /// Checks the machine; then finds the programs and images or builds them. Blocks.
     pub(crate) fn find() -> Result<Self> {
         host::check()?;
@@ -90,19 +90,20 @@ impl Materials {
 pub(crate) struct Nodes {
     dir: PathBuf,
     pub(crate) plan: Plan,
-    materials: Materials,
+    parts: NodeParts,
     /// For each node: containerd, kubelet, kube-proxy.
     programs: Vec<[Program; 3]>,
-    /// A kube-proxy for the control plane, which calls webhooks by the address of their service.
-    core_proxy: Program,
+    /// A kube-proxy for the control plane, which calls webhooks by the address of their service. Absent, like the programs, in a
+    /// process that does not own the cluster.
+    core_proxy: Option<Program>,
 }
 
 impl Nodes {
     /// Writes the files of all nodes into the cluster's directory.
     pub(crate) fn prepare(
         dir: &Path,
-        spots: Vec<Spot>,
-        materials: Materials,
+        node_plans: Vec<NodePlan>,
+        parts: NodeParts,
         programs: &Programs,
     ) -> Result<Self> {
         for needed in [crate::programs::SCHEDULER, crate::programs::KUBELET, crate::programs::KUBE_PROXY] {
@@ -113,7 +114,7 @@ impl Nodes {
                 );
             }
         }
-        for path in [dir, programs.dir(), &materials.tools] {
+        for path in [dir, programs.dir(), &parts.tools] {
             if let Some(hidden) = ground::OWN_PLACES.iter().find(|place| path.starts_with(place)) {
                 bail!(
                     "{} is below {hidden}, of which each node has its own: move the checkout or the cache (XDG_CACHE_HOME)",
@@ -121,87 +122,110 @@ impl Nodes {
                 );
             }
         }
-        let plan = Plan { spots, tools: materials.tools.clone() };
+        let plan = Plan { node_plans, tools: parts.tools.clone() };
         let prepared: Result<Vec<_>> = plan
-            .spots
+            .node_plans
             .iter()
-            .map(|spot| machine::prepare(dir, spot, programs, &materials.pause.name))
+            .map(|node_plan| machine::prepare(dir, node_plan, programs, &parts.pause.name))
             .collect();
-        let any = &plan.spots[0].name;
+        let any = &plan.node_plans[0].name;
         let core_proxy = machine::proxy(dir, plan::CORE, any, plan::CORE_PROXY_KUBECONFIG, programs)?;
-        Ok(Self { dir: dir.to_path_buf(), plan, materials, programs: prepared?, core_proxy })
+        Ok(Self { dir: dir.to_path_buf(), plan, parts, programs: prepared?, core_proxy: Some(core_proxy) })
+    }
+
+    /// The nodes of a cluster that another process owns: pods and images can be worked with, programs cannot be started.
+    pub(crate) fn of_another_process(dir: &Path, node_plans: Vec<NodePlan>, parts: NodeParts) -> Self {
+        let plan = Plan { node_plans, tools: parts.tools.clone() };
+        Self { dir: dir.to_path_buf(), plan, parts, programs: Vec::new(), core_proxy: None }
+    }
+
+    /// The programs of one node: containerd, kubelet, kube-proxy.
+    pub(crate) fn programs_of(&self, n: usize) -> Result<&[Program; 3]> {
+        self.programs.get(n).context("cannot start programs of a node: another process owns the cluster")
+    }
+
+    fn core_proxy(&self) -> Result<&Program> {
+        self.core_proxy.as_ref().context("cannot start a kube-proxy: another process owns the cluster")
     }
 
     /// Makes the namespaces of the control plane, which its programs are started in. Blocks.
-    pub(crate) fn lay_ground(&self, keeper: &Keeper) -> Result<()> {
-        ground::lay(keeper, &self.dir, &self.plan)
+    pub(crate) fn lay_ground(&self, supervisor: &Supervisor) -> Result<()> {
+        ground::lay(supervisor, &self.dir, &self.plan)
     }
 
     /// Makes all nodes' namespaces, starts their containerd and gives them the images. Blocks for a few seconds.
-    pub(crate) fn raise_machines(&self, keeper: &Keeper) -> Result<()> {
-        for (spot, programs) in self.plan.spots.iter().zip(&self.programs) {
-            ground::raise(keeper, &self.dir, &self.plan, spot)?;
-            keeper.run(&programs[0])?;
+    pub(crate) fn raise_machines(&self, supervisor: &Supervisor) -> Result<()> {
+        for (node_plan, programs) in self.plan.node_plans.iter().zip(&self.programs) {
+            ground::raise(supervisor, &self.dir, &self.plan, node_plan)?;
+            supervisor.run(&programs[0])?;
         }
-        let images = [&self.materials.pause, &self.materials.dns, &self.materials.probe];
+        let images = [&self.parts.pause, &self.parts.dns, &self.parts.probe];
         for image in images {
-            self.import(keeper, &image.archive)?;
+            self.import(supervisor, &image.archive)?;
         }
         Ok(())
     }
 
     /// Raises one node again after it was ended.
-    pub(crate) fn raise_machine(&self, keeper: &Keeper, n: usize) -> Result<()> {
-        let (spot, programs) = (&self.plan.spots[n], &self.programs[n]);
-        ground::raise(keeper, &self.dir, &self.plan, spot)?;
+    pub(crate) fn raise_machine(&self, supervisor: &Supervisor, n: usize) -> Result<()> {
+        let (node_plan, programs) = (&self.plan.node_plans[n], self.programs_of(n)?);
+        ground::raise(supervisor, &self.dir, &self.plan, node_plan)?;
         for program in programs {
-            keeper.run(program)?;
-            if program.name == spot.program(machine::CONTAINERD) {
-                images::wait_for_containerd(keeper, spot)?;
+            supervisor.run(program)?;
+            if program.name == node_plan.program(machine::CONTAINERD) {
+                images::wait_for_containerd(supervisor, node_plan)?;
             }
         }
         Ok(())
     }
 
     /// Makes the node objects and starts kubelets and proxies.
-    pub(crate) async fn join(&self, client: &kube::Client, keeper: &Keeper) -> Result<()> {
+    pub(crate) async fn join(&self, client: &kube::Client, supervisor: &Supervisor) -> Result<()> {
         let nodes: Api<NodeObject> = Api::all(client.clone());
-        for spot in &self.plan.spots {
-            register(&nodes, spot).await?;
+        for node_plan in &self.plan.node_plans {
+            register(&nodes, node_plan).await?;
         }
         for programs in &self.programs {
-            keeper.run(&programs[1])?;
-            keeper.run(&programs[2])?;
+            supervisor.run(&programs[1])?;
+            supervisor.run(&programs[2])?;
         }
-        keeper.run(&self.core_proxy)
+        supervisor.run(self.core_proxy()?)
     }
 
     /// A kube-proxy waits half a minute for its own node, and ends with it. The core is no node, so its proxy bears the name of one that is
     /// there, and of another when that one is deleted.
-    pub(crate) fn restart_core_proxy(&self, keeper: &Keeper, node: Option<&str>) -> Result<()> {
-        keeper.kill(&self.core_proxy.name)?;
+    pub(crate) fn restart_core_proxy(&self, supervisor: &Supervisor, node: Option<&str>) -> Result<()> {
+        supervisor.kill(&self.core_proxy()?.name)?;
         let Some(node) = node else { return Ok(()) };
-        let mut program = self.core_proxy.clone();
+        let mut program = self.core_proxy()?.clone();
         let name = program.args.iter_mut().find(|arg| arg.starts_with("--hostname-override="));
         if let Some(name) = name {
             *name = format!("--hostname-override={node}");
         }
-        keeper.run(&program)
+        supervisor.run(&program)
     }
 
     /// Waits until every node is Ready, and fails as soon as one of its programs has ended.
-    pub(crate) async fn wait_until_ready(&self, client: &kube::Client, keeper: &Keeper) -> Result<()> {
+    pub(crate) async fn wait_until_ready(
+        &self,
+        client: &kube::Client,
+        supervisor: &Supervisor,
+    ) -> Result<()> {
         let nodes: Api<NodeObject> = Api::all(client.clone());
         let started = Instant::now();
         loop {
             let list = nodes.list(&ListParams::default()).await?;
             let ready: Vec<&str> = list.iter().filter(|node| is_ready(node)).filter_map(name).collect();
-            if ready.len() == self.plan.spots.len() {
+            if ready.len() == self.plan.node_plans.len() {
                 return Ok(());
             }
             for program in self.programs.iter().flatten() {
-                if keeper.has_ended(&program.name) {
-                    bail!("{} ended. Its last words:\n{}", program.name, keeper.last_lines(&program.name));
+                if supervisor.has_ended(&program.name) {
+                    bail!(
+                        "{} ended. Its last words:\n{}",
+                        program.name,
+                        supervisor.last_lines(&program.name)
+                    );
                 }
             }
             if started.elapsed() > READY_WITHIN {
@@ -214,12 +238,12 @@ impl Nodes {
 
     /// The image with a server, a client and a name lookup for pods of tests.
     pub(crate) fn probe_image(&self) -> &str {
-        &self.materials.probe.name
+        &self.parts.probe.name
     }
 
     /// Gives an image to all nodes, at the same time. Blocks.
-    pub(crate) fn import(&self, keeper: &Keeper, archive: &Path) -> Result<()> {
-        images::import(keeper, &self.plan.spots, archive)
+    pub(crate) fn import(&self, supervisor: &Supervisor, archive: &Path) -> Result<()> {
+        images::import(supervisor, &self.plan.node_plans, archive)
     }
 }
 
@@ -232,29 +256,29 @@ pub(crate) fn running_in(dir: &Path) -> usize {
 }
 
 /// Made before its kubelet starts, so that its pod range and zone are known from the beginning.
-async fn register(nodes: &Api<NodeObject>, spot: &Spot) -> Result<()> {
+async fn register(nodes: &Api<NodeObject>, node_plan: &NodePlan) -> Result<()> {
     let mut labels = json!({
-        "kubernetes.io/hostname": spot.name,
+        "kubernetes.io/hostname": node_plan.name,
         "kubernetes.io/os": "linux",
         "node-role.kubernetes.io/worker": "",
     });
-    if let Some(zone) = &spot.zone {
+    if let Some(zone) = &node_plan.zone {
         labels["topology.kubernetes.io/zone"] = json!(zone);
         labels["topology.kubernetes.io/region"] = json!("lab");
     }
     let object = json!({
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": spot.name, "labels": labels},
-        "spec": {"podCIDR": spot.pods, "podCIDRs": [spot.pods]},
+        "metadata": {"name": node_plan.name, "labels": labels},
+        "spec": {"podCIDR": node_plan.pods, "podCIDRs": [node_plan.pods]},
     });
     let params = PatchParams::apply("aquifer-lab").force();
-    nodes.patch(&spot.name, &params, &Patch::Apply(&object)).await.context("failed to make a Node")?;
+    nodes.patch(&node_plan.name, &params, &Patch::Apply(&object)).await.context("failed to make a Node")?;
     // kube-proxy asks for the address when it starts, maybe before kubelet has told it.
     let status = json!({"status": {"addresses": [
-        {"type": "InternalIP", "address": spot.address}, {"type": "Hostname", "address": spot.name},
+        {"type": "InternalIP", "address": node_plan.address}, {"type": "Hostname", "address": node_plan.name},
     ]}});
-    nodes.patch_status(&spot.name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    nodes.patch_status(&node_plan.name, &PatchParams::default(), &Patch::Merge(&status)).await?;
     Ok(())
 }
 
@@ -283,28 +307,28 @@ fn conditions(node: &NodeObject) -> String {
 pub(crate) async fn launch(
     nodes: &Arc<Nodes>,
     control_plane: &crate::control_plane::ControlPlane,
-    keeper: &Arc<Keeper>,
+    supervisor: &Arc<Supervisor>,
     cluster: &str,
 ) -> Result<()> {
     let began = Instant::now();
     let said =
         |what: &str| eprintln!("cluster {cluster}: {what} after {:.1} s", began.elapsed().as_secs_f64());
-    let (floor, ground) = (nodes.clone(), keeper.clone());
+    let (floor, ground) = (nodes.clone(), supervisor.clone());
     crate::cluster::blocking(move || floor.lay_ground(&ground)).await?;
     for program in &control_plane.programs {
-        keeper.run(program)?;
+        supervisor.run(program)?;
     }
     let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name.as_str()).collect();
     let machines = {
-        let (nodes, keeper) = (nodes.clone(), keeper.clone());
+        let (nodes, supervisor) = (nodes.clone(), supervisor.clone());
         async move {
-            crate::cluster::blocking(move || nodes.raise_machines(&keeper)).await?;
+            crate::cluster::blocking(move || nodes.raise_machines(&supervisor)).await?;
             said("machines up, images imported");
             Ok::<(), anyhow::Error>(())
         }
     };
     let ready = async {
-        control_plane.wait_until_ready(keeper, &names).await?;
+        control_plane.wait_until_ready(supervisor, &names).await?;
         said("control plane ready");
         Ok::<(), anyhow::Error>(())
     };
@@ -313,10 +337,10 @@ pub(crate) async fn launch(
     ready?;
     machines?;
     let client = control_plane.server.client(&control_plane.admin)?;
-    nodes.join(&client, keeper).await?;
-    dns::install(&client, &nodes.materials.dns.name).await?;
-    nodes.wait_until_ready(&client, keeper).await?;
-    said(&format!("{} nodes Ready", nodes.plan.spots.len()));
+    nodes.join(&client, supervisor).await?;
+    dns::install(&client, &nodes.parts.dns.name).await?;
+    nodes.wait_until_ready(&client, supervisor).await?;
+    said(&format!("{} nodes Ready", nodes.plan.node_plans.len()));
     dns::wait_until_ready(&client).await?;
     said("DNS ready");
     Ok(())

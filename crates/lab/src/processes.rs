@@ -53,7 +53,7 @@ pub(crate) fn recorded(pid_file: &Path) -> Option<Pid> {
     lives(pid, pid_file.parent()?).then_some(pid)
 }
 
-/// Every living process that the directory's pid files name, the keeper first so that it starts nothing more.
+/// Every living process that the directory's pid files name, the supervisor first so that it starts nothing more.
 pub(crate) fn all_recorded(dir: &Path) -> Vec<(String, Pid)> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let mut found: Vec<(String, Pid)> = entries
@@ -65,7 +65,7 @@ pub(crate) fn all_recorded(dir: &Path) -> Vec<(String, Pid)> {
             Some((name, recorded(&path)?))
         })
         .collect();
-    found.sort_by_key(|(name, _)| (name != "keeper", name.clone()));
+    found.sort_by_key(|(name, _)| (name != "supervisor", name.clone()));
     found
 }
 

@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+mod admitted;
 mod answer;
 mod decide;
 mod fault;
@@ -31,7 +32,6 @@ mod stream;
 mod target;
 #[cfg(test)]
 mod tests;
-mod ticket;
 mod upstream;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -86,7 +86,7 @@ impl Proxy {
         self.write_kubeconfig(&json!({ "token": token }), path)
     }
 
-    /// The same, for a client that acts as somebody else.
+    /// The same, for a client that acts as another user.
     pub fn kubeconfig_as(&self, token: &str, user: &str, groups: &[&str], path: &Path) -> anyhow::Result<()> {
         let mut identity = json!({ "token": token, "as": user });
         if !groups.is_empty() {
@@ -206,7 +206,7 @@ impl Proxy {
     }
 
     /// Serves connections again after a crash, but only those that are made from now on. The victim must be gone
-    /// (wait for the process first). Does nothing when nobody is dead.
+    /// (wait for the process first). Does nothing when there was no crash.
     pub async fn revive(&self) -> anyhow::Result<()> {
         if !self.crashed() {
             return Ok(());

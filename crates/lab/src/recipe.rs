@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
 pub use crate::building::Work;
-use crate::home::open_lock;
+use crate::directory::open_lock;
 use crate::programs::go::Progress;
 use crate::programs::{cache, source_dir};
 
@@ -54,7 +54,7 @@ pub fn program(recipe: &str) -> Result<PathBuf> {
 
 /// What Go is told to make a program.
 fn go_arguments(source: &Path, program: &Path) -> Vec<OsString> {
-    // A module without code of its own names somebody else's program as its tool.
+    // A module without code of its own names a program of another module as its tool.
     let package = if source.join("main.go").is_file() { "." } else { "tool" };
     // Some programs want to be told their version by the linker.
     let told = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
@@ -122,7 +122,7 @@ fn told_to_go(source: &Path) -> Vec<OsString> {
 }
 
 /// What buildah is told for any image, as a part of a key.
-pub(crate) fn told_to_buildah() -> Vec<OsString> {
+pub fn told_to_buildah() -> Vec<OsString> {
     let nowhere = Path::new(NOWHERE);
     packing(nowhere, nowhere, NOWHERE, nowhere).concat()
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use aquifer_family::rights::{self, Namespaces};
 use aquifer_family::{Account, Grant, Held, Scope};
 use aquifer_lab::install::NAMESPACE;
-use aquifer_lab::usage::Usage;
+
+use super::usage::Usage;
 
 /// One verb on one resource, as a rule grants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,9 +111,9 @@ pub struct Verdict {
     pub rights: Vec<(Right, Standing)>,
     /// Asked for without a right that the chart would grant: a rule is missing.
     pub missing: BTreeSet<Usage>,
-    /// Allowed by somebody else's rule.
+    /// Allowed by a rule that is not ours.
     pub beyond: BTreeSet<Usage>,
-    /// Refused although the chart grants it: somebody had taken the rights away, such as an uninstall.
+    /// Refused although the chart grants it: the rights had been taken away, such as an uninstall.
     pub taken: BTreeSet<Usage>,
     /// Writes of an operator that was not its own account.
     pub disguised: BTreeSet<Usage>,
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_for_one_name_or_at_home_is_used_only_there() {
+    fn a_right_for_one_name_or_in_own_namespace_is_used_only_there() {
         let named = Right { name: Some("ours".into()), ..right("delete", "namespaces") };
         let home = Right { namespace: Some(NAMESPACE.into()), ..right("get", "leases") };
         let granted = vec![named, home];

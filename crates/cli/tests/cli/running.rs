@@ -1,15 +1,16 @@
 //! The binary at work on a real control plane, under the operator's own account.
 
 use std::io::Write;
+use std::ops::Deref;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use aquifer_lab::install::{self, Account, USER};
-use aquifer_lab::{Call, Cluster, Lab, Mark, eventually};
+use aquifer_lab::kit::{DEADLINE, Process, TestCluster};
+use aquifer_lab::{Call, Cluster, Lab, eventually, install};
 use rustix::process::Signal;
 
-use super::process::{DEADLINE, Operator, aquifer, output, stderr, stdout};
+use super::process::{aquifer, operator, output, stderr, stdout};
 
 const SHARED_VOLUME: &str = "apiVersion: aws-efs.managed.openshift.io/v1alpha1
 kind: SharedVolume
@@ -18,12 +19,17 @@ spec: {fileSystemID: fs-0123456789abcdef0, accessPointID: ACCESS_POINT}
 ";
 
 /// A cluster that was set up with the binary and kubectl.
-struct Ground {
-    cluster: Cluster,
-    account: Account,
+struct Installed(TestCluster);
+
+impl Deref for Installed {
+    type Target = TestCluster;
+
+    fn deref(&self) -> &TestCluster {
+        &self.0
+    }
 }
 
-impl Ground {
+impl Installed {
     async fn start() -> Result<Self> {
         let cluster = Lab::test_cluster().start().await?;
         let crds = stdout(&output(&["crds"]));
@@ -32,11 +38,11 @@ impl Ground {
         kubectl(&cluster, &["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
         install::user_roles(&cluster.client()?).await?;
         let account = install::identity(&cluster).await?;
-        Ok(Self { cluster, account })
+        Ok(Self(TestCluster { cluster, account }))
     }
 
-    fn operator(&self, identity: &str) -> Result<Operator> {
-        Operator::start(&self.account, identity)
+    fn operator(&self, identity: &str) -> Result<Process> {
+        operator(&self.cluster, &self.account, identity)
     }
 
     fn share(&self, name: &str, access_point: &str) -> Result<()> {
@@ -71,22 +77,6 @@ impl Ground {
             "jsonpath={.spec.holderIdentity}",
         ])
     }
-
-    /// Writes of the operator since a mark, Leases and Events apart.
-    fn writes_since(&self, mark: Mark) -> Result<Vec<Call>> {
-        let calls = self.cluster.audit().since(mark)?;
-        Ok(calls.into_iter().filter(|c| c.user == USER && c.is_write() && !c.is_lease_or_event()).collect())
-    }
-
-    async fn at_rest(&self) -> Result<Mark> {
-        eventually(DEADLINE, "the operator rests", || async {
-            let mark = self.cluster.audit().mark()?;
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            let writes = self.writes_since(mark)?;
-            if writes.is_empty() { Ok(Some(mark)) } else { Err(anyhow!("{writes:?}")) }
-        })
-        .await
-    }
 }
 
 pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
@@ -108,29 +98,29 @@ pub fn apply(cluster: &Cluster, yaml: &str) -> Result<String> {
 
 #[tokio::test]
 async fn an_operator_runs_answers_looks_again_and_hands_over() -> Result<()> {
-    let ground = Ground::start().await?;
-    let again = apply(&ground.cluster, &stdout(&output(&["crds"])))?;
+    let installed = Installed::start().await?;
+    let again = apply(&installed.cluster, &stdout(&output(&["crds"])))?;
     assert!(
         again.lines().all(|line| line.ends_with("unchanged")),
         "the definitions are stored as they are printed: {again}"
     );
 
-    let mut first = ground.operator("first")?;
-    first.ready().await?;
+    let mut first = installed.operator("first")?;
+    first.ready(DEADLINE).await?;
     first.leads().await?;
-    ground.share("data", "fsap-0123456789abcdef0")?;
-    ground.wait_ready("data")?;
-    ground.wait_driver()?;
+    installed.share("data", "fsap-0123456789abcdef0")?;
+    installed.wait_ready("data")?;
+    installed.wait_driver()?;
     assert_eq!(first.get("/livez").await?, (200, "alive\n".into()));
     let (_, metrics) = first.get("/metrics").await?;
     for controller in ["aquifer-efs-volumes", "aquifer-efs-driver"] {
         let line = format!("aquifer_controller_passes_total{{controller=\"{controller}\",outcome=\"ok\"}}");
         assert!(metrics.contains(&line), "no {line} in\n{metrics}");
     }
-    assert!(ground.holder()?.starts_with("first_"), "{}", ground.holder()?);
+    assert!(installed.holder()?.starts_with("first_"), "{}", installed.holder()?);
 
     // Asked to look at everything again, it finds nothing to do.
-    let mark = ground.at_rest().await?;
+    let mark = installed.settled().await?;
     let passes = first.metric("aquifer_controller_passes_total").await?;
     first.signal(Signal::HUP)?;
     eventually(DEADLINE, "every object is looked at", || async {
@@ -138,45 +128,45 @@ async fn an_operator_runs_answers_looks_again_and_hands_over() -> Result<()> {
         if now >= passes + 2 { Ok(Some(())) } else { Err(anyhow!("{passes} passes, then {now}")) }
     })
     .await?;
-    ground.at_rest().await?;
-    assert_eq!(ground.writes_since(mark)?, Vec::<Call>::new());
+    installed.settled().await?;
+    assert_eq!(installed.writes_since(mark)?, Vec::<Call>::new());
 
     // A second one is ready and idle; it takes over when the first is killed, and makes nothing a second time.
-    let mut second = ground.operator("second")?;
-    second.ready().await?;
+    let mut second = installed.operator("second")?;
+    second.ready(DEADLINE).await?;
     assert_eq!(second.metric("aquifer_leader").await?, 0);
     let uids = |kinds: &str| {
         let columns = "custom-columns=KIND:.kind,NAME:.metadata.name,UID:.metadata.uid";
-        ground.kubectl(&["get", kinds, "-A", "--no-headers", "-o", columns])
+        installed.kubectl(&["get", kinds, "-A", "--no-headers", "-o", columns])
     };
     let ours = "pv,pvc,daemonset,csidriver,storageclass,component";
     let before = uids(ours)?;
-    let mark = ground.cluster.audit().mark()?;
+    let mark = installed.cluster.audit().mark()?;
     first.signal(Signal::KILL)?;
     let killed = Instant::now();
     first.ended().await?;
-    ground.share("more", "fsap-0fedcba9876543210")?;
+    installed.share("more", "fsap-0fedcba9876543210")?;
     second.leads().await?;
     let took = killed.elapsed();
     println!("taken over {:.1} s after kill -9", took.as_secs_f64());
     assert!(took < Duration::from_secs(20), "{took:?}");
-    ground.wait_ready("more")?;
-    ground.at_rest().await?;
+    installed.wait_ready("more")?;
+    installed.settled().await?;
     let after = uids(ours)?;
     for line in before.lines() {
         assert!(after.contains(line), "{line} is not in\n{after}");
     }
     let made: Vec<_> =
-        ground.writes_since(mark)?.into_iter().filter(|call| !call.name.contains("more")).collect();
+        installed.writes_since(mark)?.into_iter().filter(|call| !call.name.contains("more")).collect();
     assert_eq!(made, Vec::<Call>::new(), "only the new SharedVolume is worked on");
 
     // It ends when asked to, and the next one need not wait for the lease.
     second.signal(Signal::TERM)?;
     let ended = second.ended().await?;
     assert_eq!(ended.code(), Some(0), "{}", second.log());
-    assert_eq!(ground.holder()?, "");
+    assert_eq!(installed.holder()?, "");
     let asked = Instant::now();
-    let third = ground.operator("third")?;
+    let third = installed.operator("third")?;
     third.leads().await?;
     println!("leads {:.1} s after its start, the lease was given back", asked.elapsed().as_secs_f64());
     Ok(())
@@ -184,10 +174,10 @@ async fn an_operator_runs_answers_looks_again_and_hands_over() -> Result<()> {
 
 #[tokio::test]
 async fn an_operator_that_cannot_renew_its_lease_ends_and_says_why() -> Result<()> {
-    let ground = Ground::start().await?;
-    let mut operator = ground.operator("lonely")?;
+    let installed = Installed::start().await?;
+    let mut operator = installed.operator("lonely")?;
     operator.leads().await?;
-    ground.cluster.stop_program("kube-apiserver").await?;
+    installed.cluster.stop_program("kube-apiserver").await?;
     let stopped = Instant::now();
     let ended = operator.ended().await?;
     println!("ended {:.1} s after the API server", stopped.elapsed().as_secs_f64());
@@ -195,28 +185,28 @@ async fn an_operator_that_cannot_renew_its_lease_ends_and_says_why() -> Result<(
     let log = operator.log();
     assert!(log.contains("lost the lease aquifer-system/aquifer-efs"), "{log}");
     assert!(log.lines().last().unwrap_or_default().starts_with("aquifer: "), "{log}");
-    ground.cluster.start_program("kube-apiserver").await?;
+    installed.cluster.start_program("kube-apiserver").await?;
     // Its successor, as a restarted container would be.
-    let operator = ground.operator("lonely")?;
+    let operator = installed.operator("lonely")?;
     operator.leads().await
 }
 
 #[tokio::test]
 async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Result<()> {
-    let ground = Ground::start().await?;
-    let operator = ground.operator("one")?;
+    let installed = Installed::start().await?;
+    let operator = installed.operator("one")?;
     operator.leads().await?;
-    ground.share("data", "fsap-0123456789abcdef0")?;
-    ground.wait_ready("data")?;
-    ground.wait_driver()?;
+    installed.share("data", "fsap-0123456789abcdef0")?;
+    installed.wait_ready("data")?;
+    installed.wait_driver()?;
     apply(
-        &ground.cluster,
+        &installed.cluster,
         "{apiVersion: v1, kind: PersistentVolume, metadata: {name: by-hand}, spec: {capacity: {storage: 1Gi}, \
          accessModes: [ReadWriteMany], csi: {driver: efs.csi.aws.com, volumeHandle: fs-0123456789abcdef1}}}",
     )?;
     let uninstall = |more: &[&str]| {
         let mut command = aquifer();
-        command.args(["efs", "uninstall", "--kubeconfig"]).arg(ground.cluster.kubeconfig()).args(more);
+        command.args(["efs", "uninstall", "--kubeconfig"]).arg(installed.cluster.kubeconfig()).args(more);
         command.output()
     };
 
@@ -225,8 +215,8 @@ async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Re
     assert!(!refused.status.success());
     assert!(stdout(&refused).contains("SharedVolume default/data"), "{}", stdout(&refused));
     assert!(stderr(&refused).contains("--yes"), "{}", stderr(&refused));
-    assert_eq!(ground.kubectl(&["get", "component", "efs-driver", "-o", "jsonpath={.spec.desired}"])?, "");
-    ground.wait_ready("data")?;
+    assert_eq!(installed.kubectl(&["get", "component", "efs-driver", "-o", "jsonpath={.spec.desired}"])?, "");
+    installed.wait_ready("data")?;
 
     // Something holds it: it says what, and that it goes on.
     let held = uninstall(&["--yes", "--timeout", "4"])?;
@@ -236,7 +226,7 @@ async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Re
         "{}",
         stderr(&held)
     );
-    ground.kubectl(&["delete", "pv", "by-hand"])?;
+    installed.kubectl(&["delete", "pv", "by-hand"])?;
     let done = uninstall(&["--yes"])?;
     println!("{}", stdout(&done));
     assert!(done.status.success(), "{}", stderr(&done));
@@ -248,7 +238,7 @@ async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Re
         if !kinds.contains('/') {
             arguments.push("-A");
         }
-        assert_eq!(ground.kubectl(&arguments)?, "", "{kinds}");
+        assert_eq!(installed.kubectl(&arguments)?, "", "{kinds}");
     }
     let again = uninstall(&["--yes"])?;
     assert!(again.status.success(), "{}", stderr(&again));

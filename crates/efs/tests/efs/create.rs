@@ -6,15 +6,14 @@ use kube::ResourceExt;
 use kube::api::PostParams;
 use serde_json::json;
 
-use super::harness::{
-    ACCESS_POINT, Corner, FILE_SYSTEM, OTHER_ACCESS_POINT, condition, handle, is_bound, shared,
-};
+use super::harness::{condition, shared};
+use super::tenant::{ACCESS_POINT, FILE_SYSTEM, OTHER_ACCESS_POINT, Tenant, handle, is_bound};
 
 #[tokio::test]
 async fn with_an_access_point_the_volume_is_that_access_point() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, claim) = corner.pair("data").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = tenant.pair("data").await?;
     assert_eq!(handle(&volume), format!("{FILE_SYSTEM}::{ACCESS_POINT}"));
     assert!(is_bound(&claim));
     let spec = volume.spec.unwrap();
@@ -25,9 +24,9 @@ async fn with_an_access_point_the_volume_is_that_access_point() -> Result<()> {
 
 #[tokio::test]
 async fn without_an_access_point_the_root_of_the_file_system_is_mounted() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("root", None).await?;
-    let (volume, claim) = corner.pair("root").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("root", None).await?;
+    let (volume, claim) = tenant.pair("root").await?;
     assert_eq!(handle(&volume), FILE_SYSTEM);
     assert!(is_bound(&claim));
     Ok(())
@@ -35,10 +34,10 @@ async fn without_an_access_point_the_root_of_the_file_system_is_mounted() -> Res
 
 #[tokio::test]
 async fn the_status_names_claim_and_volume_and_speaks_about_this_generation() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, claim) = corner.pair("data").await?;
-    let sv = corner.ready("data").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = tenant.pair("data").await?;
+    let sv = tenant.ready("data").await?;
     let status = serde_json::to_value(sv.status.as_ref())?;
     assert_eq!(status["phase"], "Ready");
     assert_eq!(status["message"], "", "there is nothing to tell");
@@ -60,12 +59,12 @@ async fn the_status_names_claim_and_volume_and_speaks_about_this_generation() ->
 
 #[tokio::test]
 async fn kubectl_can_wait_for_it_and_shows_what_matters() -> Result<()> {
-    let ground = shared().await;
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
+    let test = shared().await;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
     let kubectl = |arguments: &'static [&'static str]| {
-        let mut command: tokio::process::Command = ground.cluster.kubectl().into();
-        command.args(["-n", &corner.namespace]).args(arguments);
+        let mut command: tokio::process::Command = test.cluster.kubectl().into();
+        command.args(["-n", &tenant.name]).args(arguments);
         async move {
             let done = command.output().await?;
             let said = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -85,9 +84,9 @@ async fn kubectl_can_wait_for_it_and_shows_what_matters() -> Result<()> {
 
 #[tokio::test]
 async fn a_strangers_claim_of_the_same_class_cannot_get_the_volume() -> Result<()> {
-    let corner = Corner::new().await?;
+    let tenant = Tenant::new().await?;
     // It waits for any volume of its class and size before ours exists, in the namespace next door.
-    let stranger = Corner::new().await?;
+    let stranger = Tenant::new().await?;
     let wish: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": {"name": "greedy"},
         "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "efs-sc",
@@ -95,10 +94,10 @@ async fn a_strangers_claim_of_the_same_class_cannot_get_the_volume() -> Result<(
     }))?;
     stranger.claims().create(&PostParams::default(), &wish).await?;
     for (name, access_point) in [("one", ACCESS_POINT), ("two", OTHER_ACCESS_POINT)] {
-        corner.create(name, Some(access_point)).await?;
-        let (volume, claim) = corner.pair(name).await?;
+        tenant.create(name, Some(access_point)).await?;
+        let (volume, claim) = tenant.pair(name).await?;
         let reference = volume.spec.unwrap().claim_ref.unwrap();
-        assert_eq!((reference.namespace, reference.uid), (Some(corner.namespace.clone()), claim.uid()));
+        assert_eq!((reference.namespace, reference.uid), (Some(tenant.name.clone()), claim.uid()));
     }
     let greedy = stranger.claims().get("greedy").await?;
     assert!(!is_bound(&greedy), "{greedy:?}");

@@ -16,16 +16,17 @@ use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::harness::{DEADLINE, Ground};
+use super::harness::{DEADLINE, installed_operator};
 use super::objects::{Objects, at_rest, constraints_api, content, driver_passes, restored};
+use aquifer_lab::kit::TestCluster;
 
 #[tokio::test]
 async fn whatever_is_changed_or_deleted_is_put_back_and_then_nothing_more_is_written() -> Result<()> {
-    let ground = Ground::start().await?;
+    let test = TestCluster::start().await?;
     // On OpenShift, as far as the operator can tell.
-    constraints_api(&ground).await?;
-    let objects = Objects::on(&ground)?;
-    let operator = ground.operator();
+    constraints_api(&test).await?;
+    let objects = Objects::on(&test)?;
+    let operator = installed_operator(&test);
     objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
     objects.installed().await?;
 
@@ -56,21 +57,21 @@ async fn whatever_is_changed_or_deleted_is_put_back_and_then_nothing_more_is_wri
     others_may_share_a_field_and_hold_an_object(&objects).await?;
 
     // At rest: neither a look at everything nor a restart writes anything.
-    at_rest(&ground).await?;
-    let mark = ground.cluster.audit().mark()?;
+    at_rest(&test).await?;
+    let mark = test.cluster.audit().mark()?;
     let passes = driver_passes(&operator);
     operator.resync();
     eventually(DEADLINE, "the resync", || async { Ok((driver_passes(&operator) > passes).then_some(())) })
         .await?;
-    no_writes(&ground, mark).await?;
+    no_writes(&test, mark).await?;
     operator.crash();
-    let mark = ground.cluster.audit().mark()?;
-    let operator = ground.operator();
+    let mark = test.cluster.audit().mark()?;
+    let operator = installed_operator(&test);
     eventually(DEADLINE, "the pass of the new operator", || async {
         Ok((driver_passes(&operator) > 0).then_some(()))
     })
     .await?;
-    no_writes(&ground, mark).await
+    no_writes(&test, mark).await
 }
 
 /// What somebody does to an object.
@@ -290,9 +291,9 @@ async fn others_may_share_a_field_and_hold_an_object(objects: &Objects) -> Resul
 }
 
 /// Nothing was written since the mark, and nothing is for two more seconds.
-async fn no_writes(ground: &Ground, mark: Mark) -> Result<()> {
+async fn no_writes(test: &TestCluster, mark: Mark) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let writes = ground.writes_since(mark)?;
+    let writes = test.writes_since(mark)?;
     assert!(writes.is_empty(), "{writes:?}");
     Ok(())
 }

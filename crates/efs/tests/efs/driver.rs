@@ -17,8 +17,10 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::harness::{ACCESS_POINT, Corner, DEADLINE, Ground, Operator, condition, shared};
+use super::harness::{DEADLINE, condition, installed_operator, shared, start};
 use super::objects::{Objects, PLAIN, at_rest, constraints_api, content, ready, restored, state};
+use super::tenant::{ACCESS_POINT, Tenant};
+use aquifer_lab::kit::TestCluster;
 
 #[tokio::test]
 async fn on_start_every_object_of_the_driver_is_made_and_reported() -> Result<()> {
@@ -47,19 +49,19 @@ async fn on_start_every_object_of_the_driver_is_made_and_reported() -> Result<()
         .context("no NodesReady")?;
     assert_eq!((nodes.status.as_str(), nodes.reason.as_str()), ("Unknown", "NoNodes"), "{nodes:?}");
 
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
     let is = |shared: &_| condition(shared, "DriverReady").is_some_and(|driver| driver["status"] == "True");
-    corner.until("data", "knows that the driver is there", is).await?;
-    corner.delete("data").await?;
-    corner.gone("data").await
+    tenant.until("data", "knows that the driver is there", is).await?;
+    tenant.delete("data").await?;
+    tenant.gone("data").await
 }
 
 #[tokio::test]
 async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
-    let ground = Ground::start().await?;
-    let objects = Objects::on(&ground)?;
-    let operator = ground.operator();
+    let test = TestCluster::start().await?;
+    let objects = Objects::on(&test)?;
+    let operator = installed_operator(&test);
     objects.installed().await?;
     let expressions = |object: &Value| {
         let affinity = &object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
@@ -71,7 +73,7 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
 
     // Without the worker label everything but the control plane gets the driver; with it, workers do.
     objects.until(&DAEMON_SET, "excludes the control plane", excludes).await?;
-    let nodes: Api<Node> = Api::all(ground.cluster.client()?);
+    let nodes: Api<Node> = Api::all(test.cluster.client()?);
     let node = |name: &str, labels: Value| {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))
     };
@@ -84,13 +86,13 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
     objects.until(&DAEMON_SET, "excludes the control plane again", excludes).await?;
 
     // The API of constraints comes and goes while the operator runs.
-    constraints_api(&ground).await?;
+    constraints_api(&test).await?;
     objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
     let listed = |wanted: Option<ObjectState>| {
         move |component: &_| state(component, &SECURITY_CONTEXT_CONSTRAINTS) == wanted
     };
     objects.component("lists the constraints", listed(Some(ObjectState::Current))).await?;
-    let definitions: Api<CustomResourceDefinition> = Api::all(ground.cluster.client()?);
+    let definitions: Api<CustomResourceDefinition> = Api::all(test.cluster.client()?);
     // They are kept like all else.
     let before = objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
     objects.patch(&SECURITY_CONTEXT_CONSTRAINTS, &json!({"allowHostPID": true})).await?;
@@ -107,14 +109,14 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
     objects.components().delete(driver::COMPONENT, &DeleteParams::default()).await?;
     objects.component("has a new Component", |component| component.uid() != old.uid()).await?;
     objects.installed().await?;
-    at_rest(&ground).await?;
+    at_rest(&test).await?;
     assert_eq!(objects.uids(&PLAIN).await?, before);
     assert!(operator.health.missing().is_empty(), "{:?}", operator.health.missing());
 
     // Where there are constraints, an uninstall takes ours away with the rest.
-    constraints_api(&ground).await?;
+    constraints_api(&test).await?;
     objects.component("lists the constraints", listed(Some(ObjectState::Current))).await?;
-    let done = Uninstall::new(ground.cluster.client()?).run(Duration::from_mins(1), |_| ()).await?;
+    let done = Uninstall::new(test.cluster.client()?).run(Duration::from_mins(1), |_| ()).await?;
     assert_eq!(done, Progress::Done);
     assert!(objects.get(&SECURITY_CONTEXT_CONSTRAINTS).await?.is_none());
     assert_eq!(objects.present().await?, Vec::<String>::new());
@@ -123,9 +125,9 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
 
 #[tokio::test]
 async fn one_object_that_cannot_be_made_degrades_and_keeps_no_other_away() -> Result<()> {
-    let ground = Ground::start().await?;
-    let objects = Objects::on(&ground)?;
-    let roles: Api<ClusterRole> = Api::all(ground.cluster.client()?);
+    let test = TestCluster::start().await?;
+    let objects = Objects::on(&test)?;
+    let roles: Api<ClusterRole> = Api::all(test.cluster.client()?);
     let full = roles.get("aquifer").await?;
     let mut less = full.clone();
     let granted = less.rules.get_or_insert_default();
@@ -134,7 +136,7 @@ async fn one_object_that_cannot_be_made_degrades_and_keeps_no_other_away() -> Re
     }
     roles.replace("aquifer", &PostParams::default(), &less).await?;
 
-    let operator = ground.operator();
+    let operator = installed_operator(&test);
     let component = objects.reason("AccessDenied").await?;
     let said = ready(&component).context("no Ready")?;
     assert_eq!(said.status, "False");
@@ -152,7 +154,7 @@ async fn one_object_that_cannot_be_made_degrades_and_keeps_no_other_away() -> Re
     let denied =
         |log: &[Call]| log.iter().filter(|c| c.resource == "storageclasses" && c.code == 403).count();
     eventually(DEADLINE, "several tries", || async {
-        let tries = denied(&ground.writes_since(ground.cluster.audit().beginning())?);
+        let tries = denied(&test.writes_since(test.cluster.audit().beginning())?);
         if tries >= 4 { Ok(Some(())) } else { Err(anyhow!("{tries} tries")) }
     })
     .await?;
@@ -174,12 +176,12 @@ async fn one_object_that_cannot_be_made_degrades_and_keeps_no_other_away() -> Re
 
 #[tokio::test]
 async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
-    let ground = Ground::start().await?;
-    let objects = Objects::on(&ground)?;
+    let test = TestCluster::start().await?;
+    let objects = Objects::on(&test)?;
 
     // Told to keep out, it makes nothing and says so.
     let outside = Driver { management: Management::External, ..Driver::default() };
-    let operator = Operator::start(&ground.account, outside);
+    let operator = start(&test.account, outside);
     let component = objects.reason("External").await?;
     let said = ready(&component).context("no Ready")?;
     assert!(said.status == "Unknown" && said.message.contains("--efs-statics=external"), "{said:?}");
@@ -190,7 +192,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
     // that was there before.
     let theirs = objects.create(&CSI_DRIVER, json!({"spec": {"attachRequired": false}})).await?;
     let namespace = objects.create(&NAMESPACE, json!({})).await?;
-    let operator = ground.operator();
+    let operator = installed_operator(&test);
     let component = objects
         .component("names the foreign CSIDriver", |component| {
             ready(component)
@@ -210,7 +212,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
     objects.delete(&STORAGE_CLASS).await?;
     let theirs =
         objects.create(&STORAGE_CLASS, json!({"provisioner": "theirs", "parameters": {"a": "b"}})).await?;
-    let operator = ground.operator();
+    let operator = installed_operator(&test);
     let component = objects.reason("Conflict").await?;
     let said = ready(&component).context("no Ready")?;
     assert!(
@@ -218,7 +220,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
         "{said:?}"
     );
     assert_eq!(state(&component, &STORAGE_CLASS), Some(ObjectState::Foreign));
-    at_rest(&ground).await?;
+    at_rest(&test).await?;
     assert_eq!(content(&objects.there(&STORAGE_CLASS).await?), content(&theirs));
     objects.delete(&STORAGE_CLASS).await?;
     objects.installed().await?;

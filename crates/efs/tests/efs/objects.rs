@@ -18,7 +18,8 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patc
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::harness::{DEADLINE, Ground, Operator, show};
+use super::harness::{DEADLINE, Operator, show};
+use aquifer_lab::kit::TestCluster;
 
 /// What the driver consists of on plain Kubernetes.
 pub const PLAIN: [Kind; 7] =
@@ -31,8 +32,8 @@ pub struct Objects {
 }
 
 impl Objects {
-    pub fn on(ground: &Ground) -> Result<Self> {
-        Ok(Self { client: ground.cluster.client()? })
+    pub fn on(test: &TestCluster) -> Result<Self> {
+        Ok(Self { client: test.cluster.client()? })
     }
 
     pub fn name(kind: &Kind) -> &'static str {
@@ -189,8 +190,8 @@ pub fn content(object: &DynamicObject) -> Value {
 }
 
 /// Makes the cluster know constraints, as OpenShift does.
-pub async fn constraints_api(ground: &Ground) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(ground.cluster.client()?);
+pub async fn constraints_api(test: &TestCluster) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(test.cluster.client()?);
     definitions.create(&PostParams::default(), &openshift::test_crd()).await?;
     Ok(())
 }
@@ -217,21 +218,15 @@ pub async fn restored(
 
 /// How often the driver's controller has looked at the world.
 pub fn driver_passes(operator: &Operator) -> u64 {
-    let line = "aquifer_controller_passes_total{controller=\"aquifer-efs-driver\"";
-    let text = operator.metrics.text();
-    let counts = text
-        .lines()
-        .filter(|l| l.starts_with(line))
-        .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok());
-    counts.sum()
+    operator.passes("aquifer-efs-driver")
 }
 
 /// Waits until the operator has not written for two seconds.
-pub async fn at_rest(ground: &Ground) -> Result<()> {
+pub async fn at_rest(test: &TestCluster) -> Result<()> {
     eventually(DEADLINE, "the operator rests", || async {
-        let mark = ground.cluster.audit().mark()?;
+        let mark = test.cluster.audit().mark()?;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let writes = ground.writes_since(mark)?;
+        let writes = test.writes_since(mark)?;
         if writes.is_empty() { Ok(Some(())) } else { Err(anyhow!("{writes:?}")) }
     })
     .await

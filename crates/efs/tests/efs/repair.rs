@@ -7,18 +7,19 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::harness::{ACCESS_POINT, Corner, DEADLINE, edit, handle, is_bound, is_ready, until};
+use super::harness::{DEADLINE, edit, until};
+use super::tenant::{ACCESS_POINT, Tenant, handle, is_bound, is_ready};
 
 const OWNER_UID: &str = "aquifer.storage/owner-uid";
 const OWNER: &str = "aquifer.storage/owner";
 
 #[tokio::test]
 async fn a_deleted_claim_brings_a_whole_new_pair() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let old = corner.pair("data").await?;
-    corner.claims().delete("pvc-data", &DeleteParams::default()).await?;
-    let (volume, claim) = corner.another_pair("data", &old).await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let old = tenant.pair("data").await?;
+    tenant.claims().delete("pvc-data", &DeleteParams::default()).await?;
+    let (volume, claim) = tenant.another_pair("data", &old).await?;
     assert!(is_bound(&claim));
     assert_eq!(handle(&volume), handle(&old.0));
     Ok(())
@@ -26,11 +27,11 @@ async fn a_deleted_claim_brings_a_whole_new_pair() -> Result<()> {
 
 #[tokio::test]
 async fn a_deleted_volume_brings_a_whole_new_pair() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let old = corner.pair("data").await?;
-    corner.volumes().delete(&old.0.name_any(), &DeleteParams::default()).await?;
-    let (volume, claim) = corner.another_pair("data", &old).await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let old = tenant.pair("data").await?;
+    tenant.volumes().delete(&old.0.name_any(), &DeleteParams::default()).await?;
+    let (volume, claim) = tenant.another_pair("data", &old).await?;
     assert!(is_bound(&claim));
     assert_eq!(handle(&volume), handle(&old.0));
     Ok(())
@@ -38,38 +39,38 @@ async fn a_deleted_volume_brings_a_whole_new_pair() -> Result<()> {
 
 #[tokio::test]
 async fn a_volume_that_was_torn_out_by_force_brings_a_whole_new_pair() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let old = corner.pair("data").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let old = tenant.pair("data").await?;
     let name = old.0.name_any();
     // Without its protection it is gone at once, and the claim is Lost.
-    corner.volumes().delete(&name, &DeleteParams::default()).await?;
-    let _ = edit(&corner.volumes(), &name, &json!({"metadata": {"finalizers": null}})).await;
-    let (_, claim) = corner.another_pair("data", &old).await?;
+    tenant.volumes().delete(&name, &DeleteParams::default()).await?;
+    let _ = edit(&tenant.volumes(), &name, &json!({"metadata": {"finalizers": null}})).await;
+    let (_, claim) = tenant.another_pair("data", &old).await?;
     assert!(is_bound(&claim));
     Ok(())
 }
 
 #[tokio::test]
 async fn damaged_marks_of_the_claim_are_repaired_and_nothing_is_replaced() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, claim) = corner.pair("data").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = tenant.pair("data").await?;
     for damage in damages() {
-        repaired(&corner.claims(), &claim, &damage).await?;
+        repaired(&tenant.claims(), &claim, &damage).await?;
     }
-    unchanged(&corner, &volume, &claim).await
+    unchanged(&tenant, &volume, &claim).await
 }
 
 #[tokio::test]
 async fn damaged_marks_of_the_volume_are_repaired_and_nothing_is_replaced() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, claim) = corner.pair("data").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = tenant.pair("data").await?;
     for damage in damages() {
-        repaired(&corner.volumes(), &volume, &damage).await?;
+        repaired(&tenant.volumes(), &volume, &damage).await?;
     }
-    unchanged(&corner, &volume, &claim).await
+    unchanged(&tenant, &volume, &claim).await
 }
 
 /// Each is seen by a watch in another way: as a change, as an object of another owner, as a deletion.
@@ -103,8 +104,8 @@ where
     Ok(())
 }
 
-async fn unchanged(corner: &Corner, volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<()> {
-    let (same_volume, same_claim) = corner.pair("data").await?;
+async fn unchanged(tenant: &Tenant, volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<()> {
+    let (same_volume, same_claim) = tenant.pair("data").await?;
     assert_eq!((same_volume.uid(), same_claim.uid()), (volume.uid(), claim.uid()));
     assert!(is_bound(&same_claim) && same_volume.metadata.deletion_timestamp.is_none());
     Ok(())
@@ -112,28 +113,28 @@ async fn unchanged(corner: &Corner, volume: &PersistentVolume, claim: &Persisten
 
 #[tokio::test]
 async fn a_changed_reclaim_policy_is_set_back_so_that_data_stays_safe() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, claim) = corner.pair("data").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = tenant.pair("data").await?;
     let policy = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
-    edit(&corner.volumes(), &volume.name_any(), &policy).await?;
-    until(&corner.volumes(), &volume.name_any(), "is retained again", |volume| {
+    edit(&tenant.volumes(), &volume.name_any(), &policy).await?;
+    until(&tenant.volumes(), &volume.name_any(), "is retained again", |volume| {
         let spec = volume.spec.as_ref();
         spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) == Some("Retain")
     })
     .await?;
-    unchanged(&corner, &volume, &claim).await
+    unchanged(&tenant, &volume, &claim).await
 }
 
 #[tokio::test]
 async fn a_volume_that_was_cut_off_from_its_claim_serves_it_again() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, _) = corner.pair("data").await?;
-    edit(&corner.volumes(), &volume.name_any(), &json!({"spec": {"claimRef": null}})).await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, _) = tenant.pair("data").await?;
+    edit(&tenant.volumes(), &volume.name_any(), &json!({"spec": {"claimRef": null}})).await?;
     // Kubernetes may be faster and bind the same two again, or both are made anew.
     aquifer_lab::eventually(DEADLINE, "a claim and a volume are bound to each other", || async {
-        let (volume, claim) = corner.pair("data").await?;
+        let (volume, claim) = tenant.pair("data").await?;
         let of =
             volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.clone());
         let alive =
@@ -146,14 +147,14 @@ async fn a_volume_that_was_cut_off_from_its_claim_serves_it_again() -> Result<()
 
 #[tokio::test]
 async fn a_status_that_somebody_edits_tells_the_truth_again() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, claim) = corner.pair("data").await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = tenant.pair("data").await?;
     let lies = json!({"status": {"phase": "Failed", "message": "nonsense", "claimRef": null, "claimUID": "x",
         "volumeRef": {"name": "other"}, "conditions": []}});
-    let api = corner.shared_volumes();
+    let api = tenant.shared_volumes();
     api.patch_status("data", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&lies)).await?;
-    corner
+    tenant
         .until("data", "tells the truth again", |shared| {
             let status = shared.status.clone().unwrap_or_default();
             is_ready(shared)
@@ -163,15 +164,15 @@ async fn a_status_that_somebody_edits_tells_the_truth_again() -> Result<()> {
                 && status.volume_ref.and_then(|volume| volume.uid) == volume.uid()
         })
         .await?;
-    unchanged(&corner, &volume, &claim).await
+    unchanged(&tenant, &volume, &claim).await
 }
 
 #[tokio::test]
 async fn our_finalizer_that_somebody_takes_off_comes_back() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    corner.ready("data").await?;
-    edit(&corner.shared_volumes(), "data", &json!({"metadata": {"finalizers": null}})).await?;
-    corner.until("data", "is held again", |shared| !shared.finalizers().is_empty()).await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    tenant.ready("data").await?;
+    edit(&tenant.shared_volumes(), "data", &json!({"metadata": {"finalizers": null}})).await?;
+    tenant.until("data", "is held again", |shared| !shared.finalizers().is_empty()).await?;
     Ok(())
 }

@@ -11,11 +11,13 @@ use aquifer_lab::install::{self, Account};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::json;
 
-use super::harness::{ACCESS_POINT, Corner, Ground, Operator, lonely, until};
+use super::harness::{exclusive, installed_operator, start, until};
 use super::objects::{Objects, ready};
+use super::tenant::{ACCESS_POINT, Tenant};
+use aquifer_lab::kit::TestCluster;
 
 /// An account of the operator without one verb on one resource.
-async fn without(ground: &Ground, verb: &str, resource: &str) -> Result<Account> {
+async fn without(test: &TestCluster, verb: &str, resource: &str) -> Result<Account> {
     let keeps = |rule: &PolicyRule| {
         let resources = rule.resources.clone().unwrap_or_default();
         if !resources.iter().any(|one| one == resource) {
@@ -33,59 +35,57 @@ async fn without(ground: &Ground, verb: &str, resource: &str) -> Result<Account>
         [less, rest].into_iter().filter(keeps).collect()
     };
     let name = format!("aquifer-cannot-{verb}-{resource}").replace('/', "-");
-    install::lesser_identity(&ground.cluster, &name, keeps).await
+    install::lesser_identity(&test.cluster, &name, keeps).await
 }
 
 #[tokio::test]
 async fn without_the_right_to_make_claims_a_shared_volume_says_so_and_heals_when_it_is_granted() -> Result<()>
 {
-    let ground = lonely().await;
-    let operator =
-        Operator::start(&without(&ground, "create", "persistentvolumeclaims").await?, Driver::default());
-    let corner = Corner::on(&ground.cluster).await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let said = corner.not_ready("data", "AccessDenied").await?;
+    let test = exclusive().await?;
+    let operator = start(&without(&test, "create", "persistentvolumeclaims").await?, Driver::default());
+    let tenant = Tenant::on(&test.cluster).await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let said = tenant.not_ready("data", "AccessDenied").await?;
     println!("{said}");
     assert!(said.contains("cannot create resource \"persistentvolumeclaims\""), "{said}");
-    let shared = corner.shared_volumes().get("data").await?;
+    let shared = tenant.shared_volumes().get("data").await?;
     let status = shared.status.clone().unwrap_or_default();
     assert_eq!(status.message.as_deref(), Some(said.as_str()));
 
     let rules = Rights::of(RightsOf::Operator, &[aquifer_efs::family()]).cluster;
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "aquifer-cannot-create-persistentvolumeclaims"}, "rules": rules});
-    install::apply(&corner.client, role).await?;
+    install::apply(&tenant.client, role).await?;
     let began = Instant::now();
-    corner.pair("data").await?;
+    tenant.pair("data").await?;
     println!("healed {:.1} s after the right was granted", began.elapsed().as_secs_f64());
-    corner.delete("data").await?;
-    corner.gone("data").await?;
+    tenant.delete("data").await?;
+    tenant.gone("data").await?;
     operator.crash();
     Ok(())
 }
 
 #[tokio::test]
 async fn without_the_right_to_delete_volumes_a_deletion_says_what_it_waits_for() -> Result<()> {
-    let ground = lonely().await;
-    let operator =
-        Operator::start(&without(&ground, "delete", "persistentvolumes").await?, Driver::default());
-    let corner = Corner::on(&ground.cluster).await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    let (volume, claim) = corner.pair("data").await?;
-    corner.delete("data").await?;
-    let said = corner.not_ready("data", "AccessDenied").await?;
+    let test = exclusive().await?;
+    let operator = start(&without(&test, "delete", "persistentvolumes").await?, Driver::default());
+    let tenant = Tenant::on(&test.cluster).await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    let (volume, claim) = tenant.pair("data").await?;
+    tenant.delete("data").await?;
+    let said = tenant.not_ready("data", "AccessDenied").await?;
     println!("{said}");
     assert!(said.contains("cannot delete resource \"persistentvolumes\""), "{said}");
     let volume = volume.metadata.name.context("a volume without a name")?;
     assert!(said.contains(&volume), "{said}");
     let claim = claim.metadata.name.context("a claim without a name")?;
-    until(&corner.claims(), &claim, "is still there", |claim| claim.metadata.deletion_timestamp.is_none())
+    until(&tenant.claims(), &claim, "is still there", |claim| claim.metadata.deletion_timestamp.is_none())
         .await?;
     operator.crash();
 
-    let operator = ground.operator();
-    corner.gone("data").await?;
-    corner.empty().await?;
+    let operator = installed_operator(&test);
+    tenant.gone("data").await?;
+    tenant.empty().await?;
     operator.crash();
     Ok(())
 }
@@ -93,10 +93,10 @@ async fn without_the_right_to_delete_volumes_a_deletion_says_what_it_waits_for()
 #[tokio::test]
 async fn without_a_right_of_the_node_plugin_its_role_is_refused_and_named() -> Result<()> {
     // Objects that a full operator left would hide what this one cannot make.
-    let ground = Ground::start().await?;
-    let objects = Objects::on(&ground)?;
+    let test = TestCluster::start().await?;
+    let objects = Objects::on(&test)?;
     for verb in ["patch", "get"] {
-        let operator = Operator::start(&without(&ground, verb, "nodes").await?, Driver::default());
+        let operator = start(&without(&test, verb, "nodes").await?, Driver::default());
         let held = format!("{{APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"{verb}\"]}}");
         let component = objects
             .component(&format!("names the right to {verb} nodes"), |component| {
@@ -117,7 +117,7 @@ async fn without_a_right_of_the_node_plugin_its_role_is_refused_and_named() -> R
         objects.there(&DAEMON_SET).await?;
         operator.crash();
     }
-    let operator = ground.operator();
+    let operator = installed_operator(&test);
     objects.installed().await?;
     operator.crash();
     Ok(())

@@ -8,9 +8,8 @@ use kube::ResourceExt;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::harness::{
-    ACCESS_POINT, Corner, FILE_SYSTEM, OTHER_ACCESS_POINT, handle, is_bound, lonely, until,
-};
+use super::harness::{exclusive, installed_operator, until};
+use super::tenant::{ACCESS_POINT, FILE_SYSTEM, OTHER_ACCESS_POINT, Tenant, handle, is_bound};
 
 /// What aws-efs-operator leaves for one SharedVolume when it is switched off.
 struct Left {
@@ -28,8 +27,8 @@ impl Left {
         Self { name, handle, mount_options: Value::Null, claim_ref: false, bound: true }
     }
 
-    async fn make(&self, corner: &Corner) -> Result<(PersistentVolume, PersistentVolumeClaim)> {
-        let namespace = &corner.namespace;
+    async fn make(&self, tenant: &Tenant) -> Result<(PersistentVolume, PersistentVolumeClaim)> {
+        let namespace = &tenant.name;
         let volume_name = format!("pv-{namespace}-{}", self.name);
         let claim_name = format!("pvc-{}", self.name);
         let marks =
@@ -52,11 +51,11 @@ impl Left {
                 "storageClassName": "efs-sc", "volumeMode": "Filesystem", "volumeName": volume_name},
         });
         let volume =
-            corner.volumes().create(&PostParams::default(), &serde_json::from_value(volume)?).await?;
+            tenant.volumes().create(&PostParams::default(), &serde_json::from_value(volume)?).await?;
         let mut claim =
-            corner.claims().create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+            tenant.claims().create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
         if self.bound {
-            claim = until(&corner.claims(), &claim_name, "is Bound", is_bound).await?;
+            claim = until(&tenant.claims(), &claim_name, "is Bound", is_bound).await?;
         }
         // Last, so that an operator that runs finds the pair when it finds its owner.
         let mut shared: SharedVolume = serde_json::from_value(json!({
@@ -64,11 +63,11 @@ impl Left {
             "metadata": {"name": self.name, "finalizers": [labels::UPSTREAM_FINALIZER]},
             "spec": {"fileSystemID": FILE_SYSTEM, "accessPointID": ACCESS_POINT},
         }))?;
-        shared = corner.shared_volumes().create(&PostParams::default(), &shared).await?;
+        shared = tenant.shared_volumes().create(&PostParams::default(), &shared).await?;
         let status = json!({"status": {"phase": "Ready", "message": "",
             "claimRef": {"apiGroup": "", "kind": "PersistentVolumeClaim", "name": claim_name}}});
         let patch = kube::api::Patch::Merge(&status);
-        let _ = corner
+        let _ = tenant
             .shared_volumes()
             .patch_status(&shared.name_any(), &kube::api::PatchParams::default(), &patch)
             .await?;
@@ -78,8 +77,8 @@ impl Left {
 
 #[tokio::test]
 async fn the_pairs_of_aws_efs_operator_are_taken_over_without_deleting_anything() -> Result<()> {
-    let ground = lonely().await;
-    let corner = Corner::on(&ground.cluster).await?;
+    let test = exclusive().await?;
+    let tenant = Tenant::on(&test.cluster).await?;
     let all = [
         Left::new("plain"),
         Left { claim_ref: true, ..Left::new("claimed") },
@@ -92,12 +91,12 @@ async fn the_pairs_of_aws_efs_operator_are_taken_over_without_deleting_anything(
     ];
     let mut before = Vec::new();
     for left in &all {
-        before.push(left.make(&corner).await?);
+        before.push(left.make(&tenant).await?);
     }
-    let mark = ground.cluster.audit().mark()?;
-    let operator = ground.operator();
+    let mark = test.cluster.audit().mark()?;
+    let operator = installed_operator(&test);
     for (left, (volume, claim)) in all.iter().zip(&before) {
-        let (now_volume, now_claim) = corner.pair(left.name).await?;
+        let (now_volume, now_claim) = tenant.pair(left.name).await?;
         assert_eq!((now_volume.uid(), now_claim.uid()), (volume.uid(), claim.uid()), "{}", left.name);
         assert_eq!(handle(&now_volume), left.handle, "{}", left.name);
         assert!(is_bound(&now_claim), "{}", left.name);
@@ -107,32 +106,32 @@ async fn the_pairs_of_aws_efs_operator_are_taken_over_without_deleting_anything(
         );
     }
     let deletions: Vec<_> =
-        ground.writes_since(mark)?.into_iter().filter(|call| call.verb == "delete").collect();
+        test.writes_since(mark)?.into_iter().filter(|call| call.verb == "delete").collect();
     assert!(deletions.is_empty(), "{deletions:?}");
     // Upstream's finalizer goes with ours: nobody else is left to take it off.
     for left in &all {
-        corner.delete(left.name).await?;
-        corner.gone(left.name).await?;
+        tenant.delete(left.name).await?;
+        tenant.gone(left.name).await?;
     }
-    corner.empty().await?;
+    tenant.empty().await?;
     operator.crash();
     Ok(())
 }
 
 #[tokio::test]
 async fn a_pair_of_aws_efs_operator_with_other_data_is_replaced() -> Result<()> {
-    let ground = lonely().await;
-    let corner = Corner::on(&ground.cluster).await?;
+    let test = exclusive().await?;
+    let tenant = Tenant::on(&test.cluster).await?;
     // aws-efs-operator took edits back; whoever edited while it was off means it.
     let left = Left { handle: format!("{FILE_SYSTEM}::{OTHER_ACCESS_POINT}"), ..Left::new("data") };
-    let old = left.make(&corner).await?;
-    let operator = ground.operator();
-    let (volume, claim) = corner.another_pair("data", &old).await?;
+    let old = left.make(&tenant).await?;
+    let operator = installed_operator(&test);
+    let (volume, claim) = tenant.another_pair("data", &old).await?;
     assert_eq!(handle(&volume), format!("{FILE_SYSTEM}::{ACCESS_POINT}"));
     assert!(is_bound(&claim));
-    assert!(corner.volumes().get_opt(&old.0.name_any()).await?.is_none_or(|now| now.uid() != old.0.uid()));
-    corner.delete("data").await?;
-    corner.gone("data").await?;
+    assert!(tenant.volumes().get_opt(&old.0.name_any()).await?.is_none_or(|now| now.uid() != old.0.uid()));
+    tenant.delete("data").await?;
+    tenant.gone("data").await?;
     operator.crash();
     Ok(())
 }

@@ -8,20 +8,21 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::harness::{ACCESS_POINT, Corner, DEADLINE, FILE_SYSTEM, condition, handle, is_bound, shared};
+use super::harness::{DEADLINE, condition, shared};
+use super::tenant::{ACCESS_POINT, FILE_SYSTEM, Tenant, handle, is_bound};
 
 #[tokio::test]
 async fn two_namespaces_share_one_access_point() -> Result<()> {
-    let (one, two) = (Corner::new().await?, Corner::new().await?);
+    let (one, two) = (Tenant::new().await?, Tenant::new().await?);
     one.create("data", Some(ACCESS_POINT)).await?;
     two.create("data", Some(ACCESS_POINT)).await?;
     let (first, second) = (one.pair("data").await?, two.pair("data").await?);
     assert_eq!(handle(&first.0), handle(&second.0));
     assert_ne!(first.0.name_any(), second.0.name_any());
     assert!(is_bound(&first.1) && is_bound(&second.1));
-    for corner in [&one, &two] {
+    for tenant in [&one, &two] {
         assert!(
-            condition(&corner.ready("data").await?, "Duplicate").is_none(),
+            condition(&tenant.ready("data").await?, "Duplicate").is_none(),
             "other namespaces do not count"
         );
     }
@@ -34,35 +35,35 @@ async fn two_namespaces_share_one_access_point() -> Result<()> {
 
 #[tokio::test]
 async fn a_duplicate_in_one_namespace_is_warned_about_on_both_as_long_as_it_lasts() -> Result<()> {
-    let corner = Corner::new().await?;
-    corner.create("one", Some(ACCESS_POINT)).await?;
-    corner.ready("one").await?;
-    corner.create("two", Some(ACCESS_POINT)).await?;
+    let tenant = Tenant::new().await?;
+    tenant.create("one", Some(ACCESS_POINT)).await?;
+    tenant.ready("one").await?;
+    tenant.create("two", Some(ACCESS_POINT)).await?;
     for (name, twin) in [("one", "two"), ("two", "one")] {
         let sv =
-            corner.until(name, "is told about its twin", |sv| condition(sv, "Duplicate").is_some()).await?;
+            tenant.until(name, "is told about its twin", |sv| condition(sv, "Duplicate").is_some()).await?;
         let duplicate = condition(&sv, "Duplicate").context("no condition")?;
         assert_eq!(duplicate["status"], "True");
         assert!(duplicate["message"].as_str().unwrap_or_default().contains(twin), "{duplicate}");
-        corner.ready(name).await?;
+        tenant.ready(name).await?;
     }
-    corner.delete("two").await?;
-    corner.gone("two").await?;
-    corner.until("one", "is alone again", |sv| condition(sv, "Duplicate").is_none()).await?;
+    tenant.delete("two").await?;
+    tenant.gone("two").await?;
+    tenant.until("one", "is alone again", |sv| condition(sv, "Duplicate").is_none()).await?;
     Ok(())
 }
 
 /// Somebody who may edit one namespace, by the built-in role, and nothing else.
-async fn editor(corner: &Corner, user: &str) -> Result<Client> {
+async fn editor(tenant: &Tenant, user: &str) -> Result<Client> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": "editor", "namespace": corner.namespace},
+        "metadata": {"name": "editor", "namespace": tenant.name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
-    install::apply(&corner.client, binding).await?;
+    install::apply(&tenant.client, binding).await?;
     let client = shared().await.cluster.client_as(user, &["system:authenticated"])?;
-    let volumes: Api<SharedVolume> = Api::namespaced(client.clone(), &corner.namespace);
+    let volumes: Api<SharedVolume> = Api::namespaced(client.clone(), &tenant.name);
     eventually(DEADLINE, "the role reaches its user", || async {
         volumes.list(&ListParams::default()).await?;
         Ok(Some(()))
@@ -78,8 +79,8 @@ fn wish(name: &str, spec: &Value) -> Result<SharedVolume> {
 }
 
 /// Events about a SharedVolume as its owner sees them.
-async fn told(client: &Client, corner: &Corner, name: &str, reason: &str) -> Result<Event> {
-    let events: Api<Event> = Api::namespaced(client.clone(), &corner.namespace);
+async fn told(client: &Client, tenant: &Tenant, name: &str, reason: &str) -> Result<Event> {
+    let events: Api<Event> = Api::namespaced(client.clone(), &tenant.name);
     eventually(DEADLINE, &format!("an event {reason} about {name}"), || async {
         let all = events.list(&ListParams::default()).await?.items;
         let about = |event: &&Event| {
@@ -93,19 +94,18 @@ async fn told(client: &Client, corner: &Corner, name: &str, reason: &str) -> Res
 
 #[tokio::test]
 async fn who_may_edit_a_namespace_needs_nothing_else_for_a_shared_volume() -> Result<()> {
-    let corner = Corner::new().await?;
-    let client = editor(&corner, "dana").await?;
-    let volumes: Api<SharedVolume> = Api::namespaced(client.clone(), &corner.namespace);
+    let tenant = Tenant::new().await?;
+    let client = editor(&tenant, "dana").await?;
+    let volumes: Api<SharedVolume> = Api::namespaced(client.clone(), &tenant.name);
     let spec = json!({"fileSystemID": FILE_SYSTEM, "accessPointID": ACCESS_POINT});
     volumes.create(&PostParams::default(), &wish("data", &spec)?).await?;
-    let (_, claim) =
-        Corner { client, namespace: corner.namespace.clone() }.ready("data").await.map(|sv| {
-            let claim = sv.status.clone().unwrap_or_default().claim_ref.map(|claim| claim.name);
-            (sv, claim)
-        })?;
+    let (_, claim) = tenant.seen_by(client).ready("data").await.map(|sv| {
+        let claim = sv.status.clone().unwrap_or_default().claim_ref.map(|claim| claim.name);
+        (sv, claim)
+    })?;
     assert_eq!(claim.as_deref(), Some("pvc-data"));
     volumes.delete("data", &kube::api::DeleteParams::default()).await?;
-    corner.gone("data").await?;
+    tenant.gone("data").await?;
     let elsewhere: Api<SharedVolume> = Api::namespaced(volumes.into_client(), "default");
     let refused = elsewhere.create(&PostParams::default(), &wish("data", &spec)?).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
@@ -114,9 +114,9 @@ async fn who_may_edit_a_namespace_needs_nothing_else_for_a_shared_volume() -> Re
 
 #[tokio::test]
 async fn wrong_ids_are_refused_at_apply_with_words_that_help() -> Result<()> {
-    let corner = Corner::new().await?;
-    let client = editor(&corner, "erin").await?;
-    let volumes: Api<SharedVolume> = Api::namespaced(client, &corner.namespace);
+    let tenant = Tenant::new().await?;
+    let client = editor(&tenant, "erin").await?;
+    let volumes: Api<SharedVolume> = Api::namespaced(client, &tenant.name);
     let cases = [
         (json!({"fileSystemID": "vol-0123456789abcdef0"}), "must be an EFS file system ID"),
         (json!({"fileSystemID": "fs-XYZ"}), "for example fs-0123456789abcdef0"),
@@ -138,26 +138,26 @@ async fn wrong_ids_are_refused_at_apply_with_words_that_help() -> Result<()> {
 
 #[tokio::test]
 async fn a_quota_in_the_way_is_told_by_the_status_and_an_event_and_heals_when_it_is_lifted() -> Result<()> {
-    let corner = Corner::new().await?;
-    let client = editor(&corner, "finn").await?;
+    let tenant = Tenant::new().await?;
+    let client = editor(&tenant, "finn").await?;
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": {"name": "none", "namespace": corner.namespace},
+        "metadata": {"name": "none", "namespace": tenant.name},
         "spec": {"hard": {"persistentvolumeclaims": "0"}}});
-    install::apply(&corner.client, quota.clone()).await?;
+    install::apply(&tenant.client, quota.clone()).await?;
     let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> =
-        Api::namespaced(corner.client.clone(), &corner.namespace);
+        Api::namespaced(tenant.client.clone(), &tenant.name);
     super::harness::until(&quotas, "none", "is in force", |q| {
         q.status.as_ref().is_some_and(|s| s.hard.is_some())
     })
     .await?;
-    let theirs = Corner { client: client.clone(), namespace: corner.namespace.clone() };
+    let theirs = tenant.seen_by(client.clone());
     theirs.create("data", Some(ACCESS_POINT)).await?;
     let message = theirs.not_ready("data", "AccessDenied").await?;
     assert!(message.contains("exceeded quota: none") && message.contains("pvc-data"), "{message}");
     let sv = theirs.shared_volumes().get("data").await?;
     let status = serde_json::to_value(sv.status)?;
     assert_eq!((&status["phase"], &status["message"]), (&json!("Failed"), &json!(message)));
-    let event = told(&client, &corner, "data", "AccessDenied").await?;
+    let event = told(&client, &tenant, "data", "AccessDenied").await?;
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert!(event.message.unwrap_or_default().contains("exceeded quota"));
     quotas.delete("none", &kube::api::DeleteParams::default()).await?;
@@ -168,27 +168,27 @@ async fn a_quota_in_the_way_is_told_by_the_status_and_an_event_and_heals_when_it
 
 #[tokio::test]
 async fn pods_and_strangers_in_the_way_are_told_by_events_too() -> Result<()> {
-    let corner = Corner::new().await?;
-    let client = editor(&corner, "gwen").await?;
-    let theirs = Corner { client: client.clone(), namespace: corner.namespace.clone() };
+    let tenant = Tenant::new().await?;
+    let client = editor(&tenant, "gwen").await?;
+    let theirs = tenant.seen_by(client.clone());
     theirs.create("used", Some(ACCESS_POINT)).await?;
     theirs.ready("used").await?;
-    corner.pod("holder", "pvc-used").await?;
+    tenant.pod("holder", "pvc-used").await?;
     theirs.delete("used").await?;
-    let event = told(&client, &corner, "used", "InUse").await?;
+    let event = told(&client, &tenant, "used", "InUse").await?;
     assert!(event.message.unwrap_or_default().contains("holder"));
     let foreign = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "pvc-taken", "namespace": corner.namespace},
+        "metadata": {"name": "pvc-taken", "namespace": tenant.name},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "theirs",
             "resources": {"requests": {"storage": "5Gi"}}}});
-    install::apply(&corner.client, foreign).await?;
+    install::apply(&tenant.client, foreign).await?;
     theirs.create("taken", None).await?;
-    let event = told(&client, &corner, "taken", "Conflict").await?;
+    let event = told(&client, &tenant, "taken", "Conflict").await?;
     assert!(event.message.unwrap_or_default().contains("pvc-taken"));
     // What is told again is counted, not repeated.
     let forgotten = Patch::Merge(json!({"status": {"conditions": []}}));
-    corner.shared_volumes().patch_status("taken", &PatchParams::default(), &forgotten).await?;
-    let events: Api<Event> = Api::namespaced(client.clone(), &corner.namespace);
+    tenant.shared_volumes().patch_status("taken", &PatchParams::default(), &forgotten).await?;
+    let events: Api<Event> = Api::namespaced(client.clone(), &tenant.name);
     eventually(DEADLINE, "the event is counted", || async {
         let all = events.list(&ListParams::default()).await?.items;
         let same: Vec<_> = all.iter().filter(|event| event.reason.as_deref() == Some("Conflict")).collect();
@@ -197,6 +197,6 @@ async fn pods_and_strangers_in_the_way_are_told_by_events_too() -> Result<()> {
         Ok(Some(()))
     })
     .await?;
-    corner.end_pod("holder").await?;
-    corner.gone("used").await
+    tenant.end_pod("holder").await?;
+    tenant.gone("used").await
 }

@@ -10,8 +10,9 @@ use aquifer_efs::driver::{Driver, SHARED_VOLUME_CRD};
 use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, STORAGE_CLASS};
 use aquifer_efs::names::driver::{self, DRIVER_NAME};
 use aquifer_efs::uninstall::{Progress, Uninstall};
+use aquifer_efs::volumes::Volumes;
 use aquifer_lab::install::USER;
-use aquifer_lab::proxy::{Fault, Proxy, Victim};
+use aquifer_lab::proxy::{Fault, Proxy};
 use aquifer_lab::{Call, Lab, eventually};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -19,31 +20,31 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use super::harness::{
-    ACCESS_POINT, Corner, DEADLINE, Ground, OTHER_ACCESS_POINT, Operator, absent, client_of,
-};
+use super::harness::{DEADLINE, Operator, absent, client_of, installed_operator, proxied};
 use super::objects::{Objects, PLAIN, driver_passes, ready};
+use super::tenant::{ACCESS_POINT, OTHER_ACCESS_POINT, Tenant};
+use aquifer_lab::kit::TestCluster;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -> Result<()> {
-    let ground = Ground::start().await?;
-    let objects = Objects::on(&ground)?;
-    let operator = ground.operator();
-    let corner = Corner::on(&ground.cluster).await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    corner.create("more", Some(OTHER_ACCESS_POINT)).await?;
-    corner.pair("data").await?;
-    corner.pair("more").await?;
-    corner.pod("reader", "pvc-data").await?;
+    let test = TestCluster::start().await?;
+    let objects = Objects::on(&test)?;
+    let operator = installed_operator(&test);
+    let tenant = Tenant::on(&test.cluster).await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    tenant.create("more", Some(OTHER_ACCESS_POINT)).await?;
+    tenant.pair("data").await?;
+    tenant.pair("more").await?;
+    tenant.pod("reader", "pvc-data").await?;
     let volumes: Api<PersistentVolume> = Api::all(objects.client.clone());
     volumes.create(&PostParams::default(), &by_hand()?).await?;
     objects.installed().await?;
 
-    let uninstall = Uninstall::new(ground.cluster.client()?);
+    let uninstall = Uninstall::new(test.cluster.client()?);
     let found = uninstall.shared_volumes().await?;
-    assert_eq!(found, [format!("{}/data", corner.namespace), format!("{}/more", corner.namespace)]);
+    assert_eq!(found, [format!("{}/data", tenant.name), format!("{}/more", tenant.name)]);
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
     let running = tokio::spawn(async move {
@@ -51,9 +52,9 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
     });
 
     // Everything that holds is named: the pod on its SharedVolume, the SharedVolume and the foreign volume on the driver.
-    let message = corner.not_ready("data", "InUse").await?;
+    let message = tenant.not_ready("data", "InUse").await?;
     assert!(message.contains("reader"), "{message}");
-    corner.gone("more").await?;
+    tenant.gone("more").await?;
     let holders = ["SharedVolume", "/data", "PersistentVolume by-hand"];
     removing(&objects, &holders).await?;
     assert_eq!(objects.present().await?.len(), PLAIN.len(), "the driver goes last");
@@ -65,20 +66,20 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
     assert!(objects.get(&STORAGE_CLASS).await?.is_none(), "repaired in spite of the marker");
 
     // It goes on by itself as the holders go.
-    corner.end_pod("reader").await?;
-    corner.gone("data").await?;
+    tenant.end_pod("reader").await?;
+    tenant.gone("data").await?;
     let alone = "it is still needed by PersistentVolume by-hand";
     let message = removing(&objects, &[alone]).await?;
     assert!(message.ends_with(alone), "{message}");
     assert!(objects.get(&DAEMON_SET).await?.is_some(), "still needed by a volume");
-    let mark = ground.cluster.audit().mark()?;
+    let mark = test.cluster.audit().mark()?;
     volumes.delete("by-hand", &DeleteParams::default()).await?;
     assert_eq!(running.await??, Progress::Done);
     let told = told.lock().unwrap().clone();
     assert!(told.iter().any(|line| line.contains("PersistentVolume by-hand")), "{told:?}");
 
     nothing_is_left(&objects).await?;
-    let deleted: Vec<String> = deletions(&ground.writes_since(mark)?);
+    let deleted: Vec<String> = deletions(&test.writes_since(mark)?);
     let at = |resource: &str| {
         deleted.iter().position(|one| one == resource).with_context(|| format!("{resource} in {deleted:?}"))
     };
@@ -90,14 +91,14 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
     assert_eq!(deleted.last().map(String::as_str), Some("namespaces"), "{deleted:?}");
 
     // Nothing comes back, not by a look at everything and not by a restart; running it again changes nothing.
-    let mark = ground.cluster.audit().mark()?;
+    let mark = test.cluster.audit().mark()?;
     operator.resync();
     looked_again(&operator).await?;
     operator.crash();
-    let operator = ground.operator();
+    let operator = installed_operator(&test);
     looked_again(&operator).await?;
-    assert_eq!(ground.writes_since(mark)?, Vec::<Call>::new());
-    let again = Uninstall::new(ground.cluster.client()?).run(PATIENCE, |_| ()).await?;
+    assert_eq!(test.writes_since(mark)?, Vec::<Call>::new());
+    let again = Uninstall::new(test.cluster.client()?).run(PATIENCE, |_| ()).await?;
     assert_eq!(again, Progress::Done);
     nothing_is_left(&objects).await?;
 
@@ -109,23 +110,21 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
 
 #[tokio::test]
 async fn an_uninstall_that_is_cut_off_anywhere_is_simply_run_again() -> Result<()> {
-    let ground = Ground::start().await?;
-    let objects = Objects::on(&ground)?;
+    let test = TestCluster::start().await?;
+    let objects = Objects::on(&test)?;
     // The namespace was there before us, so it is used and stays.
     objects.create(&NAMESPACE, json!({})).await?;
-    let (client_proxy, operator_proxy) =
-        (Lab::proxy(&ground.cluster).await?, Lab::proxy(&ground.cluster).await?);
-    let client_file = ground.cluster.dir().join("kubeconfig-uninstall");
-    client_proxy.kubeconfig(ground.cluster.admin_token(), &client_file)?;
-    let account =
-        ground.account.behind(&operator_proxy, &ground.cluster.dir().join("kubeconfig-operator"))?;
+    let (client_proxy, proxied) = (Lab::proxy(&test.cluster).await?, proxied(&test).await?);
+    let operator_proxy = &proxied.proxy;
+    let client_file = test.cluster.dir().join("kubeconfig-uninstall");
+    client_proxy.kubeconfig(test.cluster.admin_token(), &client_file)?;
     let start = || {
-        let operator = Operator::start(&account, Driver::default());
-        let killer = operator.killer();
-        operator_proxy.set_victim(Victim::Call(Arc::new(move || killer.cancel())));
-        operator
+        proxied.operator(|controllers| {
+            controllers.run(Volumes);
+            controllers.run(Driver::default());
+        })
     };
-    let corner = Corner::on(&ground.cluster).await?;
+    let tenant = Tenant::on(&test.cluster).await?;
     let mut operator = start();
     // Where the one who asks is cut off (its writes are the marker and one deletion for each SharedVolume), and where the
     // operator dies.
@@ -133,9 +132,9 @@ async fn an_uninstall_that_is_cut_off_anywhere_is_simply_run_again() -> Result<(
     let crashes = [Fault::CrashAfter(2), Fault::CrashBefore(4), Fault::CrashAfter(6), Fault::CrashBefore(8)];
     for (round, (cut, crash)) in cuts.into_iter().zip(crashes).enumerate() {
         objects.installed().await?;
-        corner.create("data", Some(ACCESS_POINT)).await?;
-        corner.pair("data").await?;
-        rested(&operator_proxy).await?;
+        tenant.create("data", Some(ACCESS_POINT)).await?;
+        tenant.pair("data").await?;
+        rested(operator_proxy).await?;
 
         operator_proxy.reset();
         operator_proxy.inject(crash);
@@ -162,13 +161,13 @@ async fn an_uninstall_that_is_cut_off_anywhere_is_simply_run_again() -> Result<(
 
 #[tokio::test]
 async fn deleting_the_definition_of_shared_volumes_uninstalls() -> Result<()> {
-    let ground = Ground::start().await?;
-    let objects = Objects::on(&ground)?;
-    let operator = ground.operator();
-    let corner = Corner::on(&ground.cluster).await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    corner.pair("data").await?;
-    corner.pod("reader", "pvc-data").await?;
+    let test = TestCluster::start().await?;
+    let objects = Objects::on(&test)?;
+    let operator = installed_operator(&test);
+    let tenant = Tenant::on(&test.cluster).await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    tenant.pair("data").await?;
+    tenant.pod("reader", "pvc-data").await?;
     objects.installed().await?;
 
     let definitions: Api<CustomResourceDefinition> = Api::all(objects.client.clone());
@@ -178,7 +177,7 @@ async fn deleting_the_definition_of_shared_volumes_uninstalls() -> Result<()> {
     objects.delete(&CSI_DRIVER).await?;
     looked_again(&operator).await?;
     assert!(objects.get(&CSI_DRIVER).await?.is_none(), "resurrected");
-    corner.end_pod("reader").await?;
+    tenant.end_pod("reader").await?;
     let gone =
         || async { Ok(definitions.get_opt(SHARED_VOLUME_CRD).await?.map(|crd| format!("{:?}", crd.status))) };
     absent("the definition", gone).await?;
@@ -188,12 +187,12 @@ async fn deleting_the_definition_of_shared_volumes_uninstalls() -> Result<()> {
     assert_eq!(component.spec.desired, None, "nobody wrote a marker");
 
     // A person who asks for an uninstall on top is told that it is done, and with the definition the driver is back.
-    let uninstall = Uninstall::new(ground.cluster.client()?);
+    let uninstall = Uninstall::new(test.cluster.client()?);
     assert_eq!(uninstall.shared_volumes().await?, Vec::<String>::new());
     aquifer_lab::install::crds(&objects.client).await?;
     objects.installed().await?;
-    corner.create("data", Some(ACCESS_POINT)).await?;
-    corner.pair("data").await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    tenant.pair("data").await?;
     Ok(())
 }
 

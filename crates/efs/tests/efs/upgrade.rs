@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use aquifer_api::efs::SharedVolume;
+use aquifer_lab::kit::TestCluster;
 use aquifer_lab::{Lab, etcd, eventually, install};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::harness::{Ground, condition, is_bound, is_ready};
-use super::objects::{Objects, at_rest, driver_passes};
+use super::harness::{condition, installed_operator, passes, resync_volumes};
+use super::objects::{Objects, driver_passes};
+use super::tenant::{is_bound, is_ready};
 
 /// With its pairs; one more is not Ready, because a claim of somebody else has the name of its claim.
 const READY: usize = 300;
@@ -34,7 +36,7 @@ where
 }
 
 /// Restores a fixture into a new cluster and upgrades what an installation brings: kinds, roles, the operator's account.
-async fn upgraded(fixture: &str) -> Result<Ground> {
+async fn upgraded(fixture: &str) -> Result<TestCluster> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
     let entries = etcd::load(&file).await?;
     let cluster = Lab::test_cluster().start().await?;
@@ -52,32 +54,32 @@ async fn upgraded(fixture: &str) -> Result<Ground> {
     install::crds(&client).await?;
     install::user_roles(&client).await?;
     let account = install::identity(&cluster).await?;
-    Ok(Ground { cluster, account })
+    Ok(TestCluster { cluster, account })
 }
 
 #[tokio::test]
 async fn what_f7d08d7_left_is_taken_over_without_a_write_to_volumes_and_claims() -> Result<()> {
-    let ground = upgraded("f7d08d7.etcd.gz").await?;
-    let client = ground.cluster.client()?;
+    let test = upgraded("f7d08d7.etcd.gz").await?;
+    let client = test.cluster.client()?;
     let volumes = versions::<PersistentVolume>(&client).await?;
     let claims = versions::<PersistentVolumeClaim>(&client).await?;
     ensure!(volumes.len() >= READY && claims.len() > READY, "{} and {}", volumes.len(), claims.len());
 
-    let mark = ground.cluster.audit().mark()?;
+    let mark = test.cluster.audit().mark()?;
     let began = Instant::now();
-    let operator = ground.operator();
+    let operator = installed_operator(&test);
     eventually(DEADLINE, "every key has had its pass", || async {
-        let (shared, driver) = (operator.passes(), driver_passes(&operator));
+        let (shared, driver) = (passes(&operator), driver_passes(&operator));
         ensure!(shared > READY as u64 && driver > 0, "{shared} of SharedVolumes, {driver} of the driver");
         Ok(Some(()))
     })
     .await?;
-    at_rest(&ground).await?;
-    operator.resync_all(READY as u64 + 1).await?;
-    at_rest(&ground).await?;
+    test.settled().await?;
+    resync_volumes(&operator, READY as u64 + 1).await?;
+    test.settled().await?;
 
-    let writes = ground.writes_since(mark)?;
-    let calls = ground.cluster.audit().since(mark)?;
+    let writes = test.writes_since(mark)?;
+    let calls = test.cluster.audit().since(mark)?;
     // Of anybody: Kubernetes itself has no reason to write either when everything fits together.
     let pairs = ["persistentvolumes", "persistentvolumeclaims"];
     let to_pairs: Vec<_> =
@@ -118,7 +120,7 @@ async fn what_f7d08d7_left_is_taken_over_without_a_write_to_volumes_and_claims()
     assert_eq!(waiting, [("taken".to_owned(), Some("Conflict".into()))]);
     let bound = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?;
     assert_eq!(bound.iter().filter(|claim| is_bound(claim)).count(), READY);
-    Objects::on(&ground)?.installed().await?;
+    Objects::on(&test)?.installed().await?;
     operator.crash();
     Ok(())
 }

@@ -9,12 +9,13 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::harness::{DEADLINE, FILE_SYSTEM, shared};
+use super::harness::{DEADLINE, shared};
+use super::tenant::FILE_SYSTEM;
 
 #[tokio::test]
 async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
-    let ground = shared().await;
-    let client = ground.cluster.client()?;
+    let test = shared().await;
+    let client = test.cluster.client()?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = serde_json::from_value(json!({"metadata": {"name": "user-roles"}}))?;
     namespaces.create(&PostParams::default(), &namespace).await?;
@@ -30,7 +31,7 @@ async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
     let volume = SharedVolume::new("sv", serde_json::from_value(json!({"fileSystemID": FILE_SYSTEM}))?);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for role in ["admin", "edit", "view"] {
-        let user = ground.cluster.client_as(role, &["system:authenticated"])?;
+        let user = test.cluster.client_as(role, &["system:authenticated"])?;
         let api: Api<SharedVolume> = Api::namespaced(user.clone(), "user-roles");
         eventually(DEADLINE, &format!("{role} may list SharedVolumes"), || async {
             Ok(Some(api.list(&kube::api::ListParams::default()).await?))

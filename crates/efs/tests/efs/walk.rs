@@ -1,193 +1,119 @@
-//! The crash walk: a SharedVolume is made, changed and deleted while the operator dies before or after every single write,
-//! or does not hear of it. The end is always that of a life without trouble.
+//! The crash walk: a SharedVolume is created, changed and deleted while the operator dies before or after every single write, or does
+//! not get its reply. The end is always that of an undisturbed run.
 
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use aquifer_lab::proxy::Fault;
+use aquifer_lab::kit::mask::{State, mask};
+use aquifer_lab::kit::walk::{Run, Story, Walk};
+use aquifer_lab::kit::{Proxied, TestCluster, show};
+use aquifer_lab::proxy::Proxy;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use serde_json::{Value, json};
 
-use super::harness::{
-    ACCESS_POINT, Corner, DEADLINE, Faulty, Ground, OTHER_ACCESS_POINT, Operator, is_ready,
-};
+use super::harness::{Operator, proxied, resync_volumes, volumes_operator};
+use super::tenant::{ACCESS_POINT, OTHER_ACCESS_POINT, Tenant, is_ready};
 
-/// Writes of one act of a life; the walk ends by itself when a fault finds no write any more.
-const MOST_WRITES: u64 = 15;
-/// After the end of an act: whatever it still has to do, a resync would do as well, and that must be nothing.
-const QUIET: Duration = Duration::from_millis(150);
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Trouble {
-    CrashBefore,
-    CrashAfter,
-    LostReply,
+/// One cluster and one operator for all runs: an operator works on the SharedVolumes of all namespaces, so no two run side by side.
+struct Life<'a> {
+    test: &'a TestCluster,
+    proxied: &'a Proxied,
+    operator: &'a Mutex<Option<Operator>>,
 }
 
-impl Trouble {
-    fn at(self, n: u64) -> Fault {
-        match self {
-            Self::CrashBefore => Fault::CrashBefore(n),
-            Self::CrashAfter => Fault::CrashAfter(n),
-            Self::LostReply => Fault::CutReply(n),
-        }
+struct OneLife<'a> {
+    life: &'a Life<'a>,
+    tenant: Tenant,
+}
+
+impl<'a> Story for &'a Life<'a> {
+    type Run = OneLife<'a>;
+
+    fn steps(&self) -> usize {
+        3
+    }
+
+    async fn begin(&self) -> Result<OneLife<'a>> {
+        Ok(OneLife { life: self, tenant: Tenant::on(&self.test.cluster).await? })
     }
 }
 
-/// The acts of a SharedVolume's life.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Act {
-    Create,
-    Change,
-    Delete,
-}
-
-struct Walk {
-    faulty: Faulty,
-    operator: Option<Operator>,
-    points: u32,
-    runs: u32,
-}
-
-impl Walk {
-    /// One act, with trouble at its n-th write. False when it had fewer writes than that.
-    async fn act(&mut self, corner: &Corner, act: Act, trouble: Option<(Trouble, u64)>) -> Result<bool> {
-        self.runs += 1;
-        ensure!(
-            self.faulty.proxy.wait_idle(Duration::from_millis(50), DEADLINE).await,
-            "writes without an end"
-        );
-        self.faulty.proxy.reset();
-        let fault = trouble.map(|(trouble, n)| self.faulty.proxy.inject(trouble.at(n)));
-        match act {
-            Act::Create => drop(corner.create("data", Some(ACCESS_POINT)).await?),
-            Act::Change => drop(corner.change("data", OTHER_ACCESS_POINT).await?),
-            Act::Delete => corner.delete("data").await?,
-        }
-        self.finish(corner, act).await?;
-        let Some(fault) = fault else { return Ok(true) };
-        let struck = self.faulty.proxy.fired(fault) > 0;
-        self.faulty.proxy.clear();
-        self.points += u32::from(struck);
-        Ok(struck)
+impl Run for OneLife<'_> {
+    fn proxy(&self) -> &Proxy {
+        &self.life.proxied.proxy
     }
 
-    /// Waits for the end of an act; an operator that dies on the way is started anew.
-    async fn finish(&mut self, corner: &Corner, act: Act) -> Result<()> {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            if self.faulty.proxy.crashed() {
-                self.faulty.proxy.wait_crash(DEADLINE).await?;
-                self.operator.take().context("nobody to crash")?.crash();
-                self.faulty.proxy.revive().await?;
-                self.operator = Some(self.faulty.operator());
-            }
-            let found = corner.shared_volumes().get_opt("data").await?;
-            let done = match act {
-                Act::Create | Act::Change => found.as_ref().is_some_and(is_ready),
-                Act::Delete => found.is_none(),
-            };
-            // A fault may still be on the way: the last write of an act is the one that ends it.
-            if done && self.faulty.proxy.wait_idle(QUIET, DEADLINE).await && !self.faulty.proxy.crashed() {
-                return Ok(());
-            }
-            ensure!(Instant::now() < end, "{act:?} does not end: {found:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    fn name(&self) -> &str {
+        &self.tenant.name
+    }
+
+    async fn act(&self, step: usize) -> Result<()> {
+        match step {
+            0 => self.tenant.create("data", Some(ACCESS_POINT)).await.map(drop),
+            1 => self.tenant.change("data", OTHER_ACCESS_POINT).await.map(drop),
+            _ => self.tenant.delete("data").await,
         }
     }
 
-    /// Everything is looked at again, and nothing is written.
-    async fn nothing_left_to_do(&self) -> Result<()> {
-        self.faulty.proxy.reset();
-        self.operator.as_ref().context("no operator")?.resync_all(1).await?;
-        ensure!(
-            self.faulty.proxy.wait_idle(Duration::from_millis(50), DEADLINE).await,
-            "writes without an end"
-        );
-        let writes = self.faulty.proxy.writes();
-        ensure!(writes.is_empty(), "a resync wrote {writes:?}");
+    async fn arrived(&self, step: usize) -> Result<()> {
+        let found = self.tenant.shared_volumes().get_opt("data").await?;
+        let done = if step < 2 { found.as_ref().is_some_and(is_ready) } else { found.is_none() };
+        ensure!(done, "{}", found.as_ref().map(show).unwrap_or_default());
         Ok(())
     }
-}
 
-/// Everything that there is of a SharedVolume, without what differs between any two of them.
-async fn state(corner: &Corner) -> Result<Value> {
-    let all = ListParams::default();
-    let shared = corner.shared_volumes().list(&all).await?.items;
-    let (claims, volumes) = (corner.claims().list(&all).await?.items, corner.volumes_here().await?);
-    let uids = shared.iter().map(ResourceExt::uid).chain(claims.iter().map(ResourceExt::uid));
-    let uids: Vec<String> = uids.chain(volumes.iter().map(ResourceExt::uid)).flatten().collect();
-    let mut objects = json!({"shared": shared, "claims": claims, "volumes": volumes});
-    strip(&mut objects);
-    let mut text = objects.to_string().replace(&corner.namespace, "NAMESPACE");
-    for (n, uid) in uids.iter().enumerate() {
-        text = text.replace(uid, &format!("UID-{n}"));
-    }
-    Ok(serde_json::from_str(&text)?)
-}
-
-/// Drops versions, times, and the hash that depends on a uid.
-fn strip(value: &mut Value) {
-    const DIFFERENT: [&str; 6] = [
-        "resourceVersion",
-        "managedFields",
-        "creationTimestamp",
-        "lastTransitionTime",
-        "lastPhaseTransitionTime",
-        "aquifer.storage/intent",
-    ];
-    match value {
-        Value::Object(map) => {
-            map.retain(|key, _| !DIFFERENT.contains(&key.as_str()));
-            map.values_mut().for_each(strip);
+    /// Everything that there is of a SharedVolume.
+    async fn state(&self) -> Result<State> {
+        let (all, tenant) = (ListParams::default(), &self.tenant);
+        let mut objects = Vec::new();
+        for shared in tenant.shared_volumes().list(&all).await? {
+            objects.push((format!("SharedVolume {}", shared.name_any()), serde_json::to_value(shared)?));
         }
-        Value::Array(list) => list.iter_mut().for_each(strip),
-        _ => {}
+        for claim in tenant.claims().list(&all).await? {
+            objects.push((format!("claim {}", claim.name_any()), serde_json::to_value(claim)?));
+        }
+        for volume in tenant.volumes_here().await? {
+            objects.push((format!("volume {}", volume.name_any()), serde_json::to_value(volume)?));
+        }
+        Ok(mask(objects, &[(&tenant.name, "NS")]))
     }
+
+    async fn restart(&self) -> Result<()> {
+        let dead = self.life.operator.lock().unwrap().take().context("no operator")?;
+        dead.crash();
+        self.proxy().revive().await?;
+        *self.life.operator.lock().unwrap() = Some(volumes_operator(self.life.proxied));
+        Ok(())
+    }
+
+    async fn resync(&self, step: usize) -> Result<()> {
+        if step == 2 {
+            return Ok(()); // There is nothing to look at any more.
+        }
+        let operator = self.life.operator.lock().unwrap().take().context("no operator")?;
+        let looked = resync_volumes(&operator, 1).await;
+        *self.life.operator.lock().unwrap() = Some(operator);
+        looked
+    }
+
+    async fn end(self) {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_at_any_write_of_a_volumes_life_changes_nothing_about_its_end() -> Result<()> {
-    let started = Instant::now();
-    let ground = Ground::start().await?;
-    let faulty = Faulty::before(&ground).await?;
-    let mut walk = Walk { operator: Some(faulty.operator()), faulty, points: 0, runs: 0 };
-    ensure!(walk.faulty.proxy.wait_idle(Duration::from_secs(2), DEADLINE).await, "the operator never rests");
-
-    let corner = Corner::on(&ground.cluster).await?;
-    let mut calm = Vec::new();
-    for act in [Act::Create, Act::Change, Act::Delete] {
-        walk.act(&corner, act, None).await?;
-        let writes = walk.faulty.proxy.writes();
-        println!("{act:?} without trouble: {} writes", writes.len());
-        calm.push(state(&corner).await?);
-    }
-
-    for trouble in [Trouble::CrashBefore, Trouble::CrashAfter, Trouble::LostReply] {
-        let mut acts = [(Act::Create, true), (Act::Change, true), (Act::Delete, true)];
-        for n in 1..=MOST_WRITES {
-            let corner = Corner::on(&ground.cluster).await?;
-            for ((act, walking), calm) in acts.iter_mut().zip(&calm) {
-                let at = walking.then_some((trouble, n));
-                *walking &= walk.act(&corner, *act, at).await.with_context(|| format!("{act:?}, {at:?}"))?;
-                let end = state(&corner).await?;
-                ensure!(end == *calm, "{act:?} with {at:?} ends in\n{end}\nand without in\n{calm}");
-                if *act != Act::Delete {
-                    walk.nothing_left_to_do().await.with_context(|| format!("after {act:?} with {at:?}"))?;
-                }
-            }
-            if !acts.iter().any(|(_, walking)| *walking) {
-                break;
-            }
-            ensure!(n < MOST_WRITES, "an act has more than {MOST_WRITES} writes");
-        }
-    }
-    println!(
-        "crash walk: {} points, {} runs, 0 divergent end states, 0 second objects, {:.0} s",
-        walk.points,
-        walk.runs,
-        started.elapsed().as_secs_f64()
-    );
+    let test = TestCluster::start().await?;
+    let proxied = proxied(&test).await?;
+    let operator = Mutex::new(Some(volumes_operator(&proxied)));
+    proxied.quiet(Duration::from_secs(2)).await?;
+    let walk = Walk {
+        side_by_side: 1,
+        settle: Duration::from_millis(150),
+        quiet: Duration::from_millis(150),
+        most_runs: usize::MAX,
+        least_points: 36,
+    };
+    let life = Life { test: &test, proxied: &proxied, operator: &operator };
+    walk.run(&&life).await?;
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! The real control plane under the tests: one cluster for the whole binary, a namespace of its own for each run.
-
-use std::sync::atomic::{AtomicU32, Ordering};
+//! The real control plane under the tests: one cluster for the whole binary, and writes of a person who may do everything.
 
 use aquifer_engine::Kind;
 use aquifer_engine::cluster::{ApiError, Cluster as _, Verb, Write};
 use aquifer_engine::live::Live;
 use aquifer_engine::metrics::Metrics;
 use aquifer_engine::{Object, ObjectRef};
-use aquifer_lab::{Cluster, Lab};
+use aquifer_lab::kit::TestNamespace;
+use aquifer_lab::{Cluster, Lab, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-pub const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace", "namespaces");
+pub use aquifer_lab::kit::DEADLINE;
+
 pub const CRD: Kind =
     Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
 
@@ -21,7 +21,7 @@ pub async fn cluster() -> &'static Cluster {
     CLUSTER.get_or_init(|| async { Lab::test_cluster().start().await.expect("the lab starts") }).await
 }
 
-/// An administrator's hands.
+/// The API as an administrator sees it.
 pub async fn admin() -> Live {
     Live::new(cluster().await.client().unwrap(), Metrics::default())
 }
@@ -32,12 +32,8 @@ pub async fn write(api: &Live, target: &ObjectRef, verb: Verb) -> Result<Option<
 }
 
 /// A fresh namespace.
-pub async fn namespace(api: &Live, purpose: &str) -> String {
-    static COUNTER: AtomicU32 = AtomicU32::new(1);
-    let name = format!("{purpose}-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    write(api, &NAMESPACE.at("", &name), Verb::Create(body)).await.unwrap();
-    name
+pub async fn namespace(purpose: &str) -> String {
+    TestNamespace::new(cluster().await, purpose).await.unwrap().name
 }
 
 /// Serves a kind of the family: anything goes in spec and status, and status is a subresource.
@@ -56,9 +52,7 @@ pub async fn serve(api: &Live, kind: &Kind) {
         Err(error) => panic!("{name} is not served: {error}"),
     }
     let listing = aquifer_engine::cluster::Listing { kind: kind.clone(), namespace: "default".into() };
-    aquifer_lab::eventually(std::time::Duration::from_secs(30), "the kind is served", || async {
-        Ok(api.list(&listing).await.map(Some)?)
-    })
-    .await
-    .unwrap();
+    eventually(DEADLINE, "the kind is served", || async { Ok(api.list(&listing).await.map(Some)?) })
+        .await
+        .unwrap();
 }

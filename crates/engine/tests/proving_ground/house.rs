@@ -51,11 +51,11 @@ pub struct House {
     pub fuse: Arc<Fuse>,
     /// Whether a repeated order number gives the same pump, as better outside systems do.
     pub idempotent: bool,
-    state: Mutex<Rooms>,
+    state: Mutex<Contents>,
 }
 
 #[derive(Default)]
-struct Rooms {
+struct Contents {
     pumps: BTreeMap<String, Pump>,
     made: BTreeMap<String, usize>,
     /// The largest sum of sizes that ever ran at the same time.
@@ -71,34 +71,35 @@ impl House {
     pub fn handle(&self, call: &Call) -> Result<Option<Pump>, NoReply> {
         match call {
             Call::FindOrder(number) => {
-                Ok(self.rooms(|rooms| rooms.pumps.values().find(|p| p.order == *number).cloned()))
+                Ok(self.contents(|contents| contents.pumps.values().find(|p| p.order == *number).cloned()))
             }
-            Call::FindPump(id) => Ok(self.rooms(|rooms| rooms.pumps.get(id).cloned())),
-            write => {
-                self.fuse.point(|| self.rooms(|rooms| rooms.write(write, self.idempotent))).ok_or(NoReply)
-            }
+            Call::FindPump(id) => Ok(self.contents(|contents| contents.pumps.get(id).cloned())),
+            write => self
+                .fuse
+                .point(|| self.contents(|contents| contents.write(write, self.idempotent)))
+                .ok_or(NoReply),
         }
     }
 
-    fn rooms<T>(&self, work: impl FnOnce(&mut Rooms) -> T) -> T {
+    fn contents<T>(&self, work: impl FnOnce(&mut Contents) -> T) -> T {
         work(&mut self.state.lock().unwrap())
     }
 
     /// How many pumps each buyer was ever sold.
     pub fn made(&self) -> BTreeMap<String, usize> {
-        self.rooms(|rooms| rooms.made.clone())
+        self.contents(|contents| contents.made.clone())
     }
 
     pub fn pumps(&self) -> Vec<Pump> {
-        self.rooms(|rooms| rooms.pumps.values().cloned().collect())
+        self.contents(|contents| contents.pumps.values().cloned().collect())
     }
 
     pub fn most(&self) -> u64 {
-        self.rooms(|rooms| rooms.most)
+        self.contents(|contents| contents.most)
     }
 }
 
-impl Rooms {
+impl Contents {
     fn write(&mut self, call: &Call, idempotent: bool) -> Option<Pump> {
         let touched = match call {
             Call::Order { buyer, number, size, key } => {

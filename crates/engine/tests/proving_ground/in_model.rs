@@ -13,7 +13,7 @@ use crate::family::{
 };
 use crate::house::House;
 use crate::springs::Springs;
-use crate::story::{Deed, STEPS, deeds};
+use crate::story::{Action, STEPS, actions};
 use crate::wells::{Wells, fingerprint};
 
 const RUN: &str = "model";
@@ -87,11 +87,11 @@ impl Scene for Stage {
 
 /// Users play a step of the story.
 fn act(stage: &Stage, step: usize) {
-    for deed in deeds(step) {
-        match deed {
-            Deed::Spring(capacity) => stage.spring(capacity),
-            Deed::Well(name, spec) => stage.well(name, &spec),
-            Deed::Delete(name) => stage.delete(name),
+    for action in actions(step) {
+        match action {
+            Action::Spring(capacity) => stage.spring(capacity),
+            Action::Well(name, spec) => stage.well(name, &spec),
+            Action::Delete(name) => stage.delete(name),
         }
     }
 }

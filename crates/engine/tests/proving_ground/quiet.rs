@@ -16,7 +16,7 @@ pub fn passes(metrics: &str, controller: &str, outcome: &str) -> u64 {
 
 async fn idle(site: &Site) {
     assert!(
-        site.proxy.wait_idle(Duration::from_millis(1500), Duration::from_secs(30)).await,
+        site.proxy().wait_idle(Duration::from_millis(1500), Duration::from_secs(30)).await,
         "writes never end"
     );
 }
@@ -27,7 +27,7 @@ async fn converged(purpose: &str) -> Site {
     site.play(0).await;
     site.until("both wells flow", async || site.arrived(0).await).await.unwrap();
     idle(&site).await;
-    site.proxy.reset();
+    site.proxy().reset();
     site
 }
 
@@ -50,7 +50,7 @@ async fn a_forced_resync_writes_nothing() {
     site.resync();
     passed(&site, passes(&text, "proving-wells", "ok") + 2, passes(&text, "proving-springs", "ok") + 1).await;
     idle(&site).await;
-    let writes = site.proxy.writes();
+    let writes = site.proxy().writes();
     println!("writes after a resync: {}", writes.len());
     assert!(writes.is_empty(), "{writes:?}");
     site.stop().await;
@@ -63,7 +63,7 @@ async fn a_restart_writes_nothing() {
     site.start().await;
     passed(&site, 2, 1).await;
     idle(&site).await;
-    let writes = site.proxy.writes();
+    let writes = site.proxy().writes();
     println!("writes after a restart: {}", writes.len());
     assert!(writes.is_empty(), "{writes:?}");
     site.stop().await;
@@ -77,7 +77,7 @@ async fn caches_that_lag_cause_no_write_that_is_refused_and_no_second_object() {
     site.start().await;
     site.until("the caches are warm", async || Ok(site.missing().is_empty().then_some(()))).await.unwrap();
     for resource in HELD {
-        site.proxy.inject(Fault::HoldWatch { resource: resource.into(), lists_as_of: None });
+        site.proxy().inject(Fault::HoldWatch { resource: resource.into(), lists_as_of: None });
     }
     for step in 0..2 {
         site.play(step).await;
@@ -89,13 +89,13 @@ async fn caches_that_lag_cause_no_write_that_is_refused_and_no_second_object() {
     // Of the kinds whose caches lag. Two controllers that compare and swap on one status may well refuse each other.
     let lagging = |path: &str| HELD.iter().any(|resource| path.contains(resource));
     let refused: Vec<_> = site
-        .proxy
+        .proxy()
         .writes()
         .into_iter()
         .filter(|w| lagging(&w.path) && w.status.is_some_and(|s| s >= 400))
         .collect();
     assert!(refused.is_empty(), "{refused:?}");
-    site.proxy.clear();
+    site.proxy().clear();
     idle(&site).await;
     assert_eq!(site.names(&CONFIG_MAP).await, ["a-x", "a-y", "a-z", "b-x"]);
     assert!(site.created().values().all(|n| *n == 1), "{:?}", site.created());

@@ -14,7 +14,7 @@ async fn both() -> Vec<(Kind, String)> {
     let api = admin().await;
     let kinds = Kinds::new();
     serve(&api, &kinds.spring).await;
-    vec![(CONFIG_MAP, namespace(&api, "guards").await), (kinds.spring, namespace(&api, "guards").await)]
+    vec![(CONFIG_MAP, namespace("guards").await), (kinds.spring, namespace("guards").await)]
 }
 
 fn body(target: &ObjectRef, metadata: &Value, content: &str) -> Value {

@@ -3,23 +3,18 @@
 use std::time::Duration;
 
 use aquifer_engine::cluster::{Cluster as _, Verb};
-use aquifer_engine::health::Health;
-use aquifer_engine::lease::Leadership;
-use aquifer_engine::metrics::Metrics;
 use aquifer_engine::plan::Child;
-use aquifer_engine::runner::{Context, run};
 use aquifer_engine::{
     Condition, Controller, Expect, Identity, Intent, Kind, ObjectRef, Plan, Report, Seen, Shape, State, Step,
     View, Watch,
 };
 use jiff::Timestamp;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::family::{CONFIG_MAP, Kinds, SpringSpec, SpringStatus, WellReason, of_run};
 use crate::ground::write;
 use crate::site::Site;
-use crate::story::Deed;
+use crate::story::Action;
 
 struct Signs {
     kinds: Kinds,
@@ -72,19 +67,9 @@ impl Controller for Signs {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_made_anew() {
     let site = Site::new("signs").await;
-    let client = site.client().await;
-    let (_resync, receiver) = aquifer_engine::latest::latest(0);
-    let context = Context {
-        client,
-        runtime: aquifer_engine::runtime::Runtime::system(),
-        leadership: Leadership::always(),
-        metrics: Metrics::default(),
-        health: Health::default(),
-        shutdown: CancellationToken::new(),
-        resync: receiver,
-    };
-    let operator = tokio::spawn(run(Signs { kinds: site.kinds.clone(), run: site.run.clone() }, context));
-    site.act(&Deed::Spring(10)).await;
+    let (kinds, run) = (site.kinds.clone(), site.run.clone());
+    let operator = site.proxied.operator(move |controllers| controllers.run(Signs { kinds, run }));
+    site.act(&Action::Spring(10)).await;
     let target = CONFIG_MAP.at(&site.namespace, "spring-sign");
     let look = async || Ok(site.api.get(&target).await?);
     let up = site.until("the sign is up", look).await.unwrap();
@@ -106,8 +91,8 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
     assert_eq!(clean.uid(), up.uid(), "it was cleaned in place");
     assert_eq!(clean.annotation("weather.io/rain"), Some("soon"), "what is tolerated stays");
 
-    assert!(site.proxy.wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
-    site.proxy.reset();
+    assert!(site.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    site.proxy().reset();
     let carved = json!({"immutable": true, "data": {"text": "carved in stone"}});
     write(&site.api, &target, Verb::Merge { body: carved, status: false }).await.unwrap();
     let new = site
@@ -122,9 +107,9 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
         .await
         .unwrap();
     assert_eq!(new.at("/immutable"), None);
-    assert!(site.proxy.wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
-    let writes: Vec<_> = site.proxy.writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
+    assert!(site.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    let writes: Vec<_> = site.proxy().writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
     let expected = [("PUT", 422), ("DELETE", 200), ("POST", 201)].map(|(m, s)| (m.to_owned(), Some(s)));
     assert_eq!(writes, expected, "one attempt in place, then delete and create, then quiet");
-    operator.abort();
+    operator.crash();
 }

@@ -1,17 +1,21 @@
 //! Two replicas and one lease: the first is killed in the middle of its work, the second finishes it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_engine::lease::{Config, Timing, elect};
-use aquifer_engine::runtime::Runtime;
-use aquifer_lab::proxy::{Fault, Proxy, Victim};
-use tokio_util::sync::CancellationToken;
+use aquifer_engine::Kind;
+use aquifer_engine::cluster::Cluster as _;
+use aquifer_engine::lease::{Config, Timing};
+use aquifer_lab::eventually;
+use aquifer_lab::kit::{Operator, Proxied};
+use aquifer_lab::proxy::{Fault, Proxy};
 
-use crate::site::{Operator, PATIENCE, Site, client, proxy};
+use crate::ground::DEADLINE;
+use crate::site::{Site, proxied};
 
-async fn replica(site: &Site, proxy: &Proxy, identity: &str) -> (Operator, impl Fn() + Send + Sync + use<>) {
+const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
+
+fn replica(site: &Site, behind: &Proxied, identity: &str) -> Operator {
     let timing =
         Timing::new(Duration::from_secs(2), Duration::from_millis(1200), Duration::from_millis(300)).unwrap();
     let config = Config {
@@ -20,15 +24,7 @@ async fn replica(site: &Site, proxy: &Proxy, identity: &str) -> (Operator, impl 
         identity: identity.into(),
         timing,
     };
-    let client = client(proxy).await;
-    let (leadership, elector) = elect(client.clone(), &Runtime::system(), config, CancellationToken::new());
-    let operator = Operator::start(site, client, leadership);
-    let (kill, elector) = (operator.killer(), elector.abort_handle());
-    let kill = move || {
-        elector.abort();
-        kill();
-    };
-    (operator, kill)
+    site.operator(behind, Some(config))
 }
 
 fn created(proxy: &Proxy) -> Vec<String> {
@@ -39,31 +35,39 @@ fn created(proxy: &Proxy) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_replica_finishes_what_the_first_began_and_makes_nothing_twice() {
     let site = Site::new("replicas").await;
-    let (one, two) = (Arc::clone(&site.proxy), proxy().await);
-    let (first, kill_first) = replica(&site, &one, "one").await;
-    one.set_victim(Victim::Call(Arc::new(kill_first)));
+    let (one, two) = (site.proxy(), proxied().await);
     // The first leads before the second starts, and dies at its ninth write.
     one.inject(Fault::CrashBefore(9));
-    site.play(0).await;
-    aquifer_lab::eventually(PATIENCE, "the first replica leads and writes", || async {
-        Ok((!one.writes().is_empty()).then_some(()))
+    let first = replica(&site, &site.proxied, "one");
+    let second = eventually(DEADLINE, "the first replica leads", || async {
+        let lease = site.api.get(&LEASE.at(&site.namespace, "proving")).await?;
+        let leads = lease.is_some_and(|lease| lease.text("/spec/holderIdentity").starts_with("one"));
+        Ok(leads.then(|| replica(&site, &two, "two")))
     })
     .await
     .unwrap();
-    let (second, kill_second) = replica(&site, &two, "two").await;
-    one.wait_crash(PATIENCE).await.unwrap();
-    assert!(two.writes().is_empty(), "a standby writes nothing: {:?}", two.writes());
-    first.gone().await;
-    aquifer_lab::eventually(PATIENCE, "the second replica has finished", || site.arrived(0)).await.unwrap();
-    assert!(two.wait_idle(Duration::from_millis(1500), PATIENCE).await);
+    // Only a standby whose caches are filled could write, if it wanted to.
+    eventually(DEADLINE, "the second replica is ready", || async {
+        let missing = second.health.missing();
+        anyhow::ensure!(missing.is_empty(), "{missing:?}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+    site.play(0).await;
+    one.wait_crash(DEADLINE).await.unwrap();
+    assert_eq!(one.writes().len(), 9, "the first was at work");
+    assert!(two.proxy.writes().is_empty(), "a standby writes nothing: {:?}", two.proxy.writes());
+    first.crash();
+    eventually(DEADLINE, "the second replica has finished", || site.arrived(0)).await.unwrap();
+    assert!(two.proxy.wait_idle(Duration::from_millis(1500), DEADLINE).await);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for name in created(&one).into_iter().chain(created(&two)) {
+    for name in created(one).into_iter().chain(created(&two.proxy)) {
         *counts.entry(name).or_default() += 1;
     }
-    println!("{} writes by the first, {} by the second", one.writes().len(), two.writes().len());
+    println!("{} writes by the first, {} by the second", one.writes().len(), two.proxy.writes().len());
     assert!(counts.values().all(|n| *n == 1), "{counts:?}");
-    assert!(!created(&two).is_empty(), "the second had something left to do");
+    assert!(!created(&two.proxy).is_empty(), "the second had something left to do");
     assert!(site.house.house.made().values().all(|n| *n == 1), "{:?}", site.house.house.made());
-    kill_second();
-    second.gone().await;
+    second.crash();
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::family::{Kinds, WellSpec, condition};
 use crate::ground::serve;
 use crate::site::{Site, ready};
-use crate::story::Deed;
+use crate::story::Action;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_kind_that_is_not_served_yet_holds_up_nothing_but_itself() {
@@ -44,9 +44,9 @@ async fn a_controller_whose_own_kind_is_not_served_starts_when_it_appears() {
         .await
         .unwrap();
     serve(&site.api, &site.kinds.well).await;
-    site.act(&Deed::Spring(10)).await;
+    site.act(&Action::Spring(10)).await;
     site.well("a", &WellSpec::new(4, &["x"])).await;
     site.until("the well flows", async || ready(&site.the_well("a").await?, 4).map(Some)).await.unwrap();
-    assert!(site.proxy.wait_idle(Duration::from_millis(300), Duration::from_secs(10)).await);
+    assert!(site.proxy().wait_idle(Duration::from_millis(300), Duration::from_secs(10)).await);
     site.stop().await;
 }

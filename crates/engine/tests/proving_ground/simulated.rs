@@ -17,7 +17,7 @@ use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, condition, spring, well, w
 use crate::house::{Call, House, Phone, Pump};
 use crate::in_model::never_too_much;
 use crate::springs::Springs;
-use crate::story::{Deed, STEPS, deeds, expected};
+use crate::story::{Action, STEPS, actions, expected};
 use crate::wells::Wells;
 
 const RUN: &str = "simulated";
@@ -67,15 +67,15 @@ fn start(world: &World, name: &str, house: &Arc<House>, slowest: u64) -> Process
 
 fn act(world: &World, step: usize) {
     let kinds = Kinds::new();
-    for deed in deeds(step) {
-        match deed {
-            Deed::Spring(capacity) => {
+    for action in actions(step) {
+        match action {
+            Action::Spring(capacity) => {
                 drop(world.model.put(&kinds.spring, spring(&kinds, "ns", RUN, capacity)));
             }
-            Deed::Well(name, spec) => {
+            Action::Well(name, spec) => {
                 drop(world.model.put(&kinds.well, well(&kinds, "ns", name, RUN, &spec)));
             }
-            Deed::Delete(name) => world.model.delete(&kinds.well.at("ns", name)),
+            Action::Delete(name) => world.model.delete(&kinds.well.at("ns", name)),
         }
     }
 }

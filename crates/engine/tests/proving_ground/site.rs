@@ -3,109 +3,44 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use aquifer_engine::cluster::{Cluster as _, Listing, Verb};
-use aquifer_engine::health::Health;
-use aquifer_engine::intent::INTENT;
-use aquifer_engine::latest;
-use aquifer_engine::lease::Leadership;
-use aquifer_engine::live::{Live, client_config};
-use aquifer_engine::metrics::Metrics;
-use aquifer_engine::model::{Fuse, Mode};
+use aquifer_engine::lease::Config;
+use aquifer_engine::live::Live;
+use aquifer_engine::model::Fuse;
 use aquifer_engine::remote::Remote;
-use aquifer_engine::runner::{Context, run};
+use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{Kind, Object};
 use aquifer_lab::eventually;
-use aquifer_lab::proxy::{Fault, FaultId, Proxy, Upstream, Victim};
+use aquifer_lab::install::Account;
+use aquifer_lab::kit::mask::{State, mask};
+use aquifer_lab::kit::walk::{Mode, Run};
+use aquifer_lab::kit::writes::created;
+use aquifer_lab::kit::{Operator, Proxied};
+use aquifer_lab::proxy::{Proxy, Victim};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WellSpec, condition, spring, well, well_status};
-use crate::ground::{admin, cluster, namespace, serve, write};
+use crate::ground::{DEADLINE, admin, cluster, namespace, serve, write};
 use crate::house::{House, HouseServer, Killer, Line};
 use crate::springs::Springs;
-use crate::story::{Deed, deeds, expected};
+use crate::story::{Action, actions, expected};
 use crate::wells::Wells;
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Where a fault strikes.
-#[derive(Clone, Copy, Debug)]
-pub enum Point {
-    /// At the n-th write to Kubernetes.
-    Write(u64),
-    /// At the n-th write to the pump house.
-    House(usize),
-}
+/// The controllers, as metrics name them.
+const WELLS: &str = "proving-wells";
+const SPRINGS: &str = "proving-springs";
 
 pub struct Site {
     pub namespace: String,
     pub run: String,
     pub kinds: Kinds,
     pub api: Live,
-    pub proxy: Arc<Proxy>,
+    pub proxied: Arc<Proxied>,
     pub house: HouseServer,
     pub decider: Option<Remote>,
     operator: Mutex<Option<Operator>>,
-}
-
-/// One life of the operator.
-pub struct Operator {
-    tasks: Vec<JoinHandle<()>>,
-    alive: Arc<AtomicBool>,
-    pub resync: latest::Sender<u64>,
-    pub metrics: Metrics,
-    pub health: Health,
-}
-
-impl Operator {
-    /// Starts both controllers.
-    pub fn start(site: &Site, client: kube::Client, leadership: Leadership) -> Self {
-        let alive = Arc::new(AtomicBool::new(true));
-        let (resync, receiver) = latest::latest(0);
-        let metrics = Metrics::default();
-        let health = Health::default();
-        let context = Context {
-            client: client.clone(),
-            runtime: aquifer_engine::runtime::Runtime::system(),
-            leadership,
-            metrics: metrics.clone(),
-            health: health.clone(),
-            shutdown: CancellationToken::new(),
-            resync: receiver,
-        };
-        let wells = Wells {
-            kinds: site.kinds.clone(),
-            runtime: aquifer_engine::runtime::Runtime::system(),
-            run: site.run.clone(),
-            house: Arc::new(Line::new(&site.house.url, Arc::clone(&alive))),
-            keys: Arc::new(Live::new(client, metrics.clone())),
-            decider: site.decider.clone(),
-        };
-        let springs = Springs { kinds: site.kinds.clone(), run: site.run.clone() };
-        let tasks = vec![tokio::spawn(run(wells, context.clone())), tokio::spawn(run(springs, context))];
-        Self { tasks, alive, resync, metrics, health }
-    }
-
-    /// Ends it without any farewell.
-    pub fn killer(&self) -> impl Fn() + Send + Sync + use<> {
-        let handles: Vec<_> = self.tasks.iter().map(JoinHandle::abort_handle).collect();
-        let alive = Arc::clone(&self.alive);
-        move || {
-            alive.store(false, Ordering::SeqCst);
-            handles.iter().for_each(tokio::task::AbortHandle::abort);
-        }
-    }
-
-    /// Waits until nothing of it runs any more.
-    pub async fn gone(self) {
-        for task in self.tasks {
-            let _ = task.await;
-        }
-    }
 }
 
 impl Site {
@@ -121,50 +56,72 @@ impl Site {
 
     /// A fresh site with kinds that may not be served.
     pub async fn with(purpose: &str, kinds: Kinds) -> Self {
-        let api = admin().await;
-        let namespace = namespace(&api, purpose).await;
-        let proxy = Arc::new(proxy().await);
+        let namespace = namespace(purpose).await;
+        let proxied = Arc::new(proxied().await);
         let house = House::new(Arc::new(Fuse::default()), false);
         let killer: Killer = Arc::default();
-        let crash = Arc::clone(&proxy);
-        *killer.lock().unwrap() = Some(Box::new(move || crash.crash()));
+        let crash = Arc::clone(&proxied);
+        *killer.lock().unwrap() = Some(Box::new(move || crash.proxy.crash()));
         let house = HouseServer::start(house, killer).await;
         Self {
             run: namespace.clone(),
             namespace,
             kinds,
-            api,
-            proxy,
+            api: admin().await,
+            proxied,
             house,
             decider: None,
             operator: Mutex::default(),
         }
     }
 
-    /// A client behind the site's proxy.
-    pub async fn client(&self) -> kube::Client {
-        client(&self.proxy).await
+    /// An operator of the family behind a proxy, which dies in the proxy's crashes. With a lease it acts only while it holds it.
+    pub fn operator(&self, behind: &Proxied, lease: Option<Config>) -> Operator {
+        let alive = Arc::new(AtomicBool::new(true));
+        let (kinds, run) = (self.kinds.clone(), self.run.clone());
+        let (house, decider) = (Line::new(&self.house.url, Arc::clone(&alive)), self.decider.clone());
+        let operator = behind.operator(move |controllers| {
+            if let Some(lease) = lease {
+                controllers.elect(lease);
+            }
+            let keys = Arc::new(Live::new(controllers.client(), controllers.metrics()));
+            controllers.run(Springs { kinds: kinds.clone(), run: run.clone() });
+            let runtime = Runtime::system();
+            controllers.run(Wells { kinds, run, house: Arc::new(house), keys, decider, runtime });
+        });
+        let kill = operator.killer();
+        behind.proxy.set_victim(Victim::Call(Arc::new(move || {
+            // What it says to the house must end as suddenly as what it says to Kubernetes.
+            alive.store(false, Ordering::SeqCst);
+            kill();
+        })));
+        operator
     }
 
     /// Starts the operator; it is the one that crashes kill.
+    #[allow(clippy::unused_async, reason = "as the other steps of a run")]
     pub async fn start(&self) {
-        let operator = Operator::start(self, self.client().await, Leadership::always());
-        self.proxy.set_victim(Victim::Call(Arc::new(operator.killer())));
+        let operator = self.operator(&self.proxied, None);
         *self.operator.lock().unwrap() = Some(operator);
     }
 
+    #[allow(clippy::unused_async, reason = "as the other steps of a run")]
     pub async fn stop(&self) {
         let operator = self.operator.lock().unwrap().take();
         if let Some(operator) = operator {
-            operator.killer()();
-            operator.gone().await;
+            operator.crash();
         }
+    }
+
+    /// What stands between the operator and the API server.
+    pub fn proxy(&self) -> &Proxy {
+        &self.proxied.proxy
     }
 
     /// Every key has a pass.
     pub fn resync(&self) {
         if let Some(operator) = self.operator.lock().unwrap().as_ref() {
-            operator.resync.increment();
+            operator.resync();
         }
     }
 
@@ -176,52 +133,19 @@ impl Site {
         self.operator.lock().unwrap().as_ref().map(|operator| operator.health.missing()).unwrap_or_default()
     }
 
-    pub fn inject(&self, point: Point, mode: Mode) -> Option<FaultId> {
-        match (point, mode) {
-            (Point::Write(n), Mode::CrashBefore) => Some(self.proxy.inject(Fault::CrashBefore(n))),
-            (Point::Write(n), Mode::CrashAfter) => Some(self.proxy.inject(Fault::CrashAfter(n))),
-            (Point::Write(n), Mode::LostReply) => Some(self.proxy.inject(Fault::CutReply(n))),
-            (Point::House(n), mode) => {
-                self.house.house.fuse.arm(n, mode);
-                None
-            }
-        }
+    /// Waits for something.
+    pub async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+        eventually(DEADLINE, what, || look()).await
     }
 
-    /// Brings the operator back if it was killed.
-    async fn revive(&self) -> anyhow::Result<()> {
-        if !self.proxy.crashed() {
-            return Ok(());
-        }
-        self.proxy.wait_crash(PATIENCE).await?;
-        self.stop().await;
-        self.house.house.fuse.revive();
-        self.proxy.revive().await?;
-        self.start().await;
-        Ok(())
-    }
-
-    /// Waits for something, bringing the operator back to life when it was killed meanwhile.
-    pub async fn until<T>(
-        &self,
-        what: &str,
-        look: impl AsyncFn() -> anyhow::Result<Option<T>>,
-    ) -> anyhow::Result<T> {
-        eventually(PATIENCE, what, || async {
-            self.revive().await?;
-            look().await
-        })
-        .await
-    }
-
-    pub async fn act(&self, deed: &Deed) {
-        match deed {
-            Deed::Spring(capacity) => {
+    pub async fn act(&self, action: &Action) {
+        match action {
+            Action::Spring(capacity) => {
                 self.create(&self.kinds.spring, spring(&self.kinds, &self.namespace, &self.run, *capacity))
                     .await;
             }
-            Deed::Well(name, spec) => self.well(name, spec).await,
-            Deed::Delete(name) => self.delete(name).await,
+            Action::Well(name, spec) => self.well(name, spec).await,
+            Action::Delete(name) => self.delete(name).await,
         }
     }
 
@@ -277,24 +201,16 @@ impl Site {
         Ok(Some(()))
     }
 
-    /// Everything there is in the namespace, with what differs between runs masked: equal when the outcome is.
-    pub async fn picture(&self) -> BTreeMap<String, Value> {
+    /// Everything there is in the namespace, and what is true outside: equal when the outcome is.
+    pub async fn picture(&self) -> State {
         let kinds = [&self.kinds.well, &self.kinds.spring, &self.kinds.meter, &CONFIG_MAP, &CLAIM, &SECRET];
-        let mut docs = BTreeMap::new();
+        let mut objects = vec![("outside".to_owned(), self.outside())];
         for kind in kinds {
             for object in self.objects(kind).await {
-                docs.insert(format!("{kind} {}", object.name()), object.0);
+                objects.push((format!("{kind} {}", object.name()), object.0));
             }
         }
-        let mut words: Vec<(String, String)> = docs
-            .iter()
-            .map(|(name, doc)| (Object(doc.clone()).uid().to_owned(), format!("uid of {name}")))
-            .collect();
-        words.push((self.namespace.clone(), "NS".into()));
-        for doc in docs.values_mut() {
-            mask(doc, &words);
-        }
-        docs
+        mask(objects, &[(&self.namespace, "NS")])
     }
 
     /// What is true outside.
@@ -307,20 +223,13 @@ impl Site {
 
     /// How often each object was created.
     pub fn created(&self) -> BTreeMap<String, usize> {
-        let mut created = BTreeMap::new();
-        for made in self.proxy.writes().into_iter().filter(|write| write.status == Some(201)) {
-            let path = made.path.replace(&self.namespace, "NS");
-            let name = made.object.unwrap_or_default();
-            let path = path.strip_suffix(&format!("/{name}")).map_or(path.clone(), str::to_owned);
-            *created.entry(format!("{path}/{name}")).or_default() += 1;
-        }
-        created
+        created(self.proxy(), &self.namespace)
     }
 
     /// Plays a step of the story.
     pub async fn play(&self, step: usize) {
-        for deed in deeds(step) {
-            self.act(&deed).await;
+        for action in actions(step) {
+            self.act(&action).await;
         }
     }
 }
@@ -335,45 +244,65 @@ pub fn ready(well: &Object, size: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub async fn proxy() -> Proxy {
+/// A fault proxy of its own in front of the cluster. The family is not shipped, so it runs as administrator.
+pub async fn proxied() -> Proxied {
     let cluster = cluster().await;
-    let upstream = Upstream { url: cluster.url().to_owned(), ca_pem: cluster.ca_pem().as_bytes().to_vec() };
-    Proxy::start(upstream).await.unwrap()
+    Proxied::new(cluster, &Account::administrator(cluster)).await.unwrap()
 }
 
-pub async fn client(proxy: &Proxy) -> kube::Client {
-    let mut config = client_config(kube::Config::new(proxy.url().parse().unwrap()));
-    config.auth_info.token = Some(cluster().await.admin_token().to_owned().into());
-    kube::Client::try_from(config).unwrap()
-}
+impl Run for Site {
+    fn proxy(&self) -> &Proxy {
+        &self.proxied.proxy
+    }
 
-fn mask(value: &mut Value, words: &[(String, String)]) {
-    match value {
-        Value::Object(map) => {
-            for field in [
-                "resourceVersion",
-                "generation",
-                "creationTimestamp",
-                "managedFields",
-                "observedGeneration",
-                "lastTransitionTime",
-                INTENT,
-            ] {
-                map.remove(field);
-            }
-            if map.get("kind").is_some_and(|kind| kind == "Secret")
-                && let Some(data) = map.get_mut("data").and_then(Value::as_object_mut)
-            {
-                data.values_mut().for_each(|secret| *secret = json!("masked"));
-            }
-            map.values_mut().for_each(|value| mask(value, words));
+    fn name(&self) -> &str {
+        &self.namespace
+    }
+
+    async fn act(&self, step: usize) -> Result<()> {
+        self.play(step).await;
+        Ok(())
+    }
+
+    async fn arrived(&self, step: usize) -> Result<()> {
+        Site::arrived(self, step).await.map(drop)
+    }
+
+    async fn state(&self) -> Result<State> {
+        Ok(self.picture().await)
+    }
+
+    async fn restart(&self) -> Result<()> {
+        self.stop().await;
+        self.house.house.fuse.revive();
+        self.proxied.proxy.revive().await?;
+        self.start().await;
+        Ok(())
+    }
+
+    async fn resync(&self, step: usize) -> Result<()> {
+        let operator = self.operator.lock().unwrap().take().context("no operator")?;
+        let springs = operator.passes(SPRINGS);
+        let mut looked = operator.resync_all(WELLS, expected(step).len() as u64).await;
+        if looked.is_ok() {
+            looked = eventually(DEADLINE, "the spring is looked at again", || async {
+                Ok((operator.passes(SPRINGS) > springs).then_some(()))
+            })
+            .await;
         }
-        Value::Array(list) => list.iter_mut().for_each(|value| mask(value, words)),
-        Value::String(text) => {
-            for (word, name) in words {
-                *text = text.replace(word.as_str(), name);
-            }
-        }
-        _ => {}
+        *self.operator.lock().unwrap() = Some(operator);
+        looked
+    }
+
+    async fn end(self) {
+        self.stop().await;
+    }
+
+    fn arm_outside(&self, n: u64, mode: Mode) {
+        self.house.house.fuse.arm(usize::try_from(n).unwrap(), mode);
+    }
+
+    fn outside_writes(&self) -> u64 {
+        self.house.house.fuse.count() as u64
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::family::WellSpec;
 
-pub enum Deed {
+pub enum Action {
     Spring(u64),
     Well(&'static str, WellSpec),
     Delete(&'static str),
@@ -16,18 +16,18 @@ pub struct Expected {
 
 pub const STEPS: usize = 4;
 
-pub fn deeds(step: usize) -> Vec<Deed> {
+pub fn actions(step: usize) -> Vec<Action> {
     match step {
         0 => vec![
-            Deed::Spring(10),
-            Deed::Well("a", WellSpec::new(4, &["x", "y"])),
-            Deed::Well("b", WellSpec::new(8, &["x"])),
+            Action::Spring(10),
+            Action::Well("a", WellSpec::new(4, &["x", "y"])),
+            Action::Well("b", WellSpec::new(8, &["x"])),
         ],
         // `a` grows at the cost of `b`, which must let go first.
-        1 => vec![Deed::Well("a", WellSpec::new(6, &["x", "y", "z"]))],
+        1 => vec![Action::Well("a", WellSpec::new(6, &["x", "y", "z"]))],
         // `a` shrinks: taps and meter are pruned, the basin stays.
-        2 => vec![Deed::Well("a", WellSpec { basin: false, metered: false, ..WellSpec::new(2, &["z"]) })],
-        _ => vec![Deed::Delete("a")],
+        2 => vec![Action::Well("a", WellSpec { basin: false, metered: false, ..WellSpec::new(2, &["z"]) })],
+        _ => vec![Action::Delete("a")],
     }
 }
 

@@ -3,8 +3,6 @@
 //! Tests kill it to see what outlives the owner of a cluster.
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 
-use std::io::Read;
-
 use anyhow::{Context, Result, bail};
 use aquifer_lab::Lab;
 
@@ -21,8 +19,5 @@ async fn main() -> Result<()> {
             _ => bail!(USAGE),
         };
     }
-    let cluster = cluster.start().await?;
-    println!("{}", cluster.dir().display());
-    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
-    cluster.stop().await
+    aquifer_lab::hold::hold(cluster, |cluster| println!("{}", cluster.dir().display())).await
 }

@@ -1,4 +1,4 @@
-//! The cluster's DNS server: CoreDNS as a pod behind the usual service. Answers for the cluster only and asks nobody else.
+//! The cluster's DNS server: CoreDNS as a pod behind the usual service. Answers for the cluster only and asks no other server.
 
 use std::time::Duration;
 

@@ -34,8 +34,8 @@ impl Cluster {
 
     /// Gives an image (an archive as of `docker save`) to every node. Pods use it with a pull policy other than Always.
     pub async fn import_image(&self, archive: &Path) -> Result<()> {
-        let (nodes, keeper, archive) = (self.nodes()?.clone(), self.keeper(), archive.to_path_buf());
-        blocking(move || nodes.import(&keeper, &archive)).await
+        let (nodes, supervisor, archive) = (self.nodes()?.clone(), self.supervisor(), archive.to_path_buf());
+        blocking(move || nodes.import(&supervisor, &archive)).await
     }
 
     /// The name of an image that every node has. Its one program, `/tools`, can `serve :PORT` (answers with the pod's name),

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Pid;
 
 use super::host::{network_of, run};
-use super::plan::{CORE, CORE_ADDRESS, POD_RANGE, Plan, SERVICE_RANGE, Spot, WIDE_AREA_RANGE};
-use crate::keeper::{Keeper, MACHINE_PROC, Place, Program, quote};
+use super::plan::{CORE, CORE_ADDRESS, NodePlan, POD_RANGE, Plan, SERVICE_RANGE, WIDE_AREA_RANGE};
 use crate::leftovers;
+use crate::supervisor::{MACHINE_PROC, Place, Program, Supervisor, quote};
 
 /// A link to the core's network namespace, in the cluster's directory.
 pub(crate) const CORE_NETWORK: &str = "core.net";
@@ -36,32 +36,32 @@ const PRETENDED: [(&str, &str); 6] = [
 ];
 
 /// Makes the core's namespaces and waits until they are there.
-pub(crate) fn lay(keeper: &Keeper, dir: &Path, plan: &Plan) -> Result<()> {
+pub(crate) fn lay(supervisor: &Supervisor, dir: &Path, plan: &Plan) -> Result<()> {
     std::fs::write(dir.join("sweep.sh"), leftovers::script(dir))?;
     make_cgroups(dir, plan)?;
     let script = dir.join("core.init.sh");
     std::fs::write(&script, core_script(dir, plan))?;
-    keeper.run(&first_process(CORE, &script, Place::Machine))?;
-    wait_for(keeper, CORE)?;
+    supervisor.run(&first_process(CORE, &script, Place::Machine))?;
+    wait_for(supervisor, CORE)?;
     Ok(())
 }
 
 /// Makes the namespaces of a node, with its link to the core. Its processes can be started then.
-pub(crate) fn raise(keeper: &Keeper, dir: &Path, plan: &Plan, spot: &Spot) -> Result<()> {
+pub(crate) fn raise(supervisor: &Supervisor, dir: &Path, plan: &Plan, node_plan: &NodePlan) -> Result<()> {
     for below in ["var-lib", "var-log", "cni"] {
-        std::fs::create_dir_all(dir.join(&spot.name).join(below))?;
+        std::fs::create_dir_all(dir.join(&node_plan.name).join(below))?;
     }
-    let script = dir.join(format!("{}.init.sh", spot.name));
-    std::fs::write(&script, machine_script(dir, spot))?;
+    let script = dir.join(format!("{}.init.sh", node_plan.name));
+    std::fs::write(&script, machine_script(dir, node_plan))?;
     // The sign that it is up must be a new one.
-    let _ = std::fs::remove_file(dir.join(format!("{}.pid", spot.name)));
-    keeper.run(&first_process(&spot.name, &script, Place::Inside(CORE.into())))?;
-    let machine = wait_for(keeper, &spot.name)?;
-    let core = keeper.pid(CORE).context("the core of the cluster is gone")?;
-    link(core, machine, plan, spot)
+    let _ = std::fs::remove_file(dir.join(format!("{}.pid", node_plan.name)));
+    supervisor.run(&first_process(&node_plan.name, &script, Place::Inside(CORE.into())))?;
+    let machine = wait_for(supervisor, &node_plan.name)?;
+    let core = supervisor.pid(CORE).context("the core of the cluster is gone")?;
+    link(core, machine, plan, node_plan)
 }
 
-/// `unshare` ends its child when it ends, and ends when the keeper does.
+/// `unshare` ends its child when it ends, and ends when the supervisor does.
 fn first_process(name: &str, script: &Path, place: Place) -> Program {
     let words = ["--mount", "--pid", "--net", "--fork", "--kill-child=KILL", "bash"];
     let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
@@ -69,18 +69,18 @@ fn first_process(name: &str, script: &Path, place: Place) -> Program {
     Program { name: format!("{name}-namespaces"), path: "unshare".into(), args, place }
 }
 
-fn wait_for(keeper: &Keeper, name: &str) -> Result<Pid> {
+fn wait_for(supervisor: &Supervisor, name: &str) -> Result<Pid> {
     let started = Instant::now();
     loop {
-        if let Some(pid) = keeper.pid(name) {
+        if let Some(pid) = supervisor.pid(name) {
             return Ok(pid);
         }
         let maker = format!("{name}-namespaces");
-        if keeper.has_ended(&maker) || started.elapsed() > PATIENCE {
+        if supervisor.has_ended(&maker) || started.elapsed() > PATIENCE {
             bail!(
                 "the namespaces of {name} did not come up:\n{}\n{}",
-                keeper.last_lines(&maker),
-                keeper.last_lines("keeper")
+                supervisor.last_lines(&maker),
+                supervisor.last_lines("supervisor")
             );
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -88,21 +88,21 @@ fn wait_for(keeper: &Keeper, name: &str) -> Result<Pid> {
 }
 
 /// Connects a node to the bridge and tells it the way to the others. What it sends to the wide area the core drops, until there is one.
-fn link(core: Pid, machine: Pid, plan: &Plan, spot: &Spot) -> Result<()> {
+fn link(core: Pid, machine: Pid, plan: &Plan, node_plan: &NodePlan) -> Result<()> {
     let mut outside = String::new();
     let _ = writeln!(
         outside,
         "link add {} type veth peer name eth0 netns {}\nlink set {0} master {BRIDGE} up",
-        spot.name,
+        node_plan.name,
         machine.as_raw_nonzero()
     );
     ip_batch(core, &outside)?;
     let mut inside = format!(
         "link set eth0 up\naddress add {}/24 dev eth0\nroute add {SERVICE_RANGE} via {CORE_ADDRESS}\n\
          route add {WIDE_AREA_RANGE} via {CORE_ADDRESS}\n",
-        spot.address
+        node_plan.address
     );
-    for other in plan.spots.iter().filter(|other| other.name != spot.name) {
+    for other in plan.node_plans.iter().filter(|other| other.name != node_plan.name) {
         let _ = writeln!(inside, "route add {} via {}", other.pods, other.address);
     }
     ip_batch(machine, &inside)
@@ -153,17 +153,17 @@ fn core_script(dir: &Path, plan: &Plan) -> String {
         script,
         "ip link add {BRIDGE} type bridge\nip address add {CORE_ADDRESS}/24 dev {BRIDGE}\nip link set {BRIDGE} up\n"
     );
-    for spot in &plan.spots {
-        let _ = writeln!(script, "ip route add {} via {}", spot.pods, spot.address);
+    for node_plan in &plan.node_plans {
+        let _ = writeln!(script, "ip route add {} via {}", node_plan.pods, node_plan.address);
     }
     let _ = writeln!(script, "ln -sfn \"/proc/$pid/ns/net\" {CORE_NETWORK}");
     // The control plane reaches services through rules, but has to find a way for them first.
-    let _ = writeln!(script, "ip route add {SERVICE_RANGE} via {}", plan.spots[0].address);
+    let _ = writeln!(script, "ip route add {SERVICE_RANGE} via {}", plan.node_plans[0].address);
     script + END
 }
 
-fn machine_script(dir: &Path, spot: &Spot) -> String {
-    let name = &spot.name;
+fn machine_script(dir: &Path, node_plan: &NodePlan) -> String {
+    let name = &node_plan.name;
     let mut script = format!("# The first process of the node {name}.\nname={name}\n{}", beginning(dir));
     // A node forwards between its pods and its one link; there is no other.
     script += "echo 1 > /proc/sys/net/ipv4/ip_forward\n";
@@ -178,7 +178,7 @@ fn machine_script(dir: &Path, spot: &Spot) -> String {
     }
     // Mounts that a pod makes for others (storage drivers do) must reach them.
     script += "mount --make-rshared /\n";
-    let _ = writeln!(script, "# Pods: {}, of {POD_RANGE}.\nrm -f \"$name.wait\"", spot.pods);
+    let _ = writeln!(script, "# Pods: {}, of {POD_RANGE}.\nrm -f \"$name.wait\"", node_plan.pods);
     script + END
 }
 
@@ -186,7 +186,7 @@ fn machine_script(dir: &Path, spot: &Spot) -> String {
 fn make_cgroups(dir: &Path, plan: &Plan) -> Result<()> {
     for hierarchy in leftovers::hierarchies() {
         let top = hierarchy.join(leftovers::cgroup_name(dir));
-        let nodes = plan.spots.iter().map(|spot| top.join(&spot.name));
+        let nodes = plan.node_plans.iter().map(|node_plan| top.join(&node_plan.name));
         for group in std::iter::once(top.clone()).chain(nodes) {
             std::fs::create_dir_all(&group)
                 .with_context(|| format!("failed to make the cgroup {}", group.display()))?;

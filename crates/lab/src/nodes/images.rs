@@ -8,16 +8,16 @@ use anyhow::{Context, Result, bail};
 use super::host::run;
 use super::machine::{CONTAINERD, CONTAINERD_SOCKET};
 use super::node::inside;
-use super::plan::Spot;
-use crate::keeper::Keeper;
+use super::plan::NodePlan;
+use crate::supervisor::Supervisor;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Gives an image to all these nodes, at the same time.
-pub(crate) fn import(keeper: &Keeper, spots: &[Spot], archive: &Path) -> Result<()> {
+pub(crate) fn import(supervisor: &Supervisor, node_plans: &[NodePlan], archive: &Path) -> Result<()> {
     std::thread::scope(|scope| {
-        let import = |spot| scope.spawn(move || import_into(keeper, spot, archive));
-        let all: Vec<_> = spots.iter().map(import).collect();
+        let import = |node_plan| scope.spawn(move || import_into(supervisor, node_plan, archive));
+        let all: Vec<_> = node_plans.iter().map(import).collect();
         for one in all {
             match one.join() {
                 Ok(result) => result?,
@@ -28,29 +28,29 @@ pub(crate) fn import(keeper: &Keeper, spots: &[Spot], archive: &Path) -> Result<
     })
 }
 
-fn import_into(keeper: &Keeper, spot: &Spot, archive: &Path) -> Result<()> {
-    wait_for_containerd(keeper, spot)?;
-    run(inside(keeper, spot)?
+fn import_into(supervisor: &Supervisor, node_plan: &NodePlan, archive: &Path) -> Result<()> {
+    wait_for_containerd(supervisor, node_plan)?;
+    run(inside(supervisor, node_plan)?
         .args(["ctr", "--address", CONTAINERD_SOCKET, "--namespace", "k8s.io", "images", "import"])
         .arg(archive))
-    .with_context(|| format!("node {} did not import {}", spot.name, archive.display()))?;
+    .with_context(|| format!("node {} did not import {}", node_plan.name, archive.display()))?;
     Ok(())
 }
 
 /// Waits until the node's containerd answers.
-pub(crate) fn wait_for_containerd(keeper: &Keeper, spot: &Spot) -> Result<()> {
+pub(crate) fn wait_for_containerd(supervisor: &Supervisor, node_plan: &NodePlan) -> Result<()> {
     let started = Instant::now();
-    let name = spot.program(CONTAINERD);
+    let name = node_plan.program(CONTAINERD);
     loop {
-        let answers = inside(keeper, spot)?
+        let answers = inside(supervisor, node_plan)?
             .args(["ctr", "--address", CONTAINERD_SOCKET, "--connect-timeout", "1s", "version"])
             .output()
             .is_ok_and(|output| output.status.success());
         if answers {
             return Ok(());
         }
-        if keeper.has_ended(&name) || started.elapsed() > PATIENCE {
-            bail!("{name} does not answer. Its last words:\n{}", keeper.last_lines(&name));
+        if supervisor.has_ended(&name) || started.elapsed() > PATIENCE {
+            bail!("{name} does not answer. Its last words:\n{}", supervisor.last_lines(&name));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

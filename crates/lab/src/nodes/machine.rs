@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::host::{self, CNI_PLUGINS};
-use super::plan::{DNS_ADDRESS, POD_RANGE, Spot};
+use super::plan::{DNS_ADDRESS, NodePlan, POD_RANGE};
 use crate::access::write_private;
 use crate::certificates;
-use crate::keeper::{Place, Program};
 use crate::leftovers;
 use crate::programs::{KUBE_PROXY, KUBELET, Programs};
+use crate::supervisor::{Place, Program};
 
 pub(crate) const CONTAINERD: &str = "containerd";
 /// Inside the node; each node has a `/run` of its own.
@@ -20,35 +20,41 @@ pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 const NO_RESOLVER: &str = "resolv.conf";
 
 /// Writes the files of a node and says how its programs are started: containerd, kubelet, kube-proxy.
-pub(crate) fn prepare(dir: &Path, spot: &Spot, programs: &Programs, pause: &str) -> Result<[Program; 3]> {
-    let own = dir.join(&spot.name);
+pub(crate) fn prepare(
+    dir: &Path,
+    node_plan: &NodePlan,
+    programs: &Programs,
+    pause: &str,
+) -> Result<[Program; 3]> {
+    let own = dir.join(&node_plan.name);
     std::fs::create_dir_all(own.join("cni"))?;
     write_private(&dir.join(NO_RESOLVER), "")?;
     write_private(&own.join("containerd.toml"), &containerd_config(&own, pause))?;
-    write_private(&own.join("cni/lab.conflist"), &network(spot).to_string())?;
-    let kubelet = serde_saphyr::to_string(&kubelet_config(dir, spot)).context("a kubelet's configuration")?;
+    write_private(&own.join("cni/lab.conflist"), &network(node_plan).to_string())?;
+    let kubelet =
+        serde_saphyr::to_string(&kubelet_config(dir, node_plan)).context("a kubelet's configuration")?;
     write_private(&own.join("kubelet.yaml"), &kubelet)?;
 
-    let place = || Place::Inside(spot.name.clone());
+    let place = || Place::Inside(node_plan.name.clone());
     Ok([
         Program {
-            name: spot.program(CONTAINERD),
+            name: node_plan.program(CONTAINERD),
             path: host::find(CONTAINERD).context("containerd is not installed")?,
             args: vec!["--config".into(), own.join("containerd.toml").display().to_string()],
             place: place(),
         },
         Program {
-            name: spot.program(KUBELET),
+            name: node_plan.program(KUBELET),
             path: programs.path(KUBELET),
             args: vec![
                 format!("--config={}", own.join("kubelet.yaml").display()),
-                format!("--kubeconfig={}", dir.join(spot.kubelet_kubeconfig()).display()),
-                format!("--hostname-override={}", spot.name),
-                format!("--node-ip={}", spot.address),
+                format!("--kubeconfig={}", dir.join(node_plan.kubelet_kubeconfig()).display()),
+                format!("--hostname-override={}", node_plan.name),
+                format!("--node-ip={}", node_plan.address),
             ],
             place: place(),
         },
-        proxy(dir, &spot.name, &spot.name, &spot.proxy_kubeconfig(), programs)?,
+        proxy(dir, &node_plan.name, &node_plan.name, &node_plan.proxy_kubeconfig(), programs)?,
     ])
 }
 
@@ -104,7 +110,7 @@ conf_dir = "{}"
     )
 }
 
-fn network(spot: &Spot) -> serde_json::Value {
+fn network(node_plan: &NodePlan) -> serde_json::Value {
     json!({
         "cniVersion": "1.0.0",
         "name": "lab",
@@ -118,14 +124,14 @@ fn network(spot: &Spot) -> serde_json::Value {
             "ipMasq": false,
             "ipam": {
                 "type": "host-local",
-                "ranges": [[{"subnet": spot.pods}]],
+                "ranges": [[{"subnet": node_plan.pods}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         }],
     })
 }
 
-fn kubelet_config(dir: &Path, spot: &Spot) -> serde_json::Value {
+fn kubelet_config(dir: &Path, node_plan: &NodePlan) -> serde_json::Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -137,13 +143,13 @@ fn kubelet_config(dir: &Path, spot: &Spot) -> serde_json::Value {
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}/{}", leftovers::cgroup_name(dir), spot.name),
+        "cgroupRoot": format!("/{}/{}", leftovers::cgroup_name(dir), node_plan.name),
         "failCgroupV1": false,
         "failSwapOn": false,
         "clusterDNS": [DNS_ADDRESS],
         "clusterDomain": "cluster.local",
         "resolvConf": dir.join(NO_RESOLVER),
-        // The disk is the machine's; a test must not fail because somebody else has filled most of it.
+        // The disk is the machine's; a test must not fail because other programs have filled most of it.
         "evictionHard": {
             "memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%",
             "imagefs.available": "1%", "imagefs.inodesFree": "1%",
@@ -155,7 +161,7 @@ fn kubelet_config(dir: &Path, spot: &Spot) -> serde_json::Value {
         // Renewed every 3 s, so that the loss of a node is seen within the 16 s that the controller manager allows.
         "nodeLeaseDurationSeconds": 12,
         "nodeStatusUpdateFrequency": "5s",
-        // What has not changed is not written, as with kubelet's defaults; else each node would be an event for everybody every 5 s.
+        // What has not changed is not written, as with kubelet's defaults; else each node would be an event for every watcher every 5 s.
         "nodeStatusReportFrequency": "5m",
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "serializeImagePulls": false,

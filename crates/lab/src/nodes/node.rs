@@ -12,12 +12,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Nodes;
 use super::ground::ip_batch;
-use super::plan::{CORE, Spot};
+use super::plan::{CORE, NodePlan};
 use crate::cluster::{Cluster, blocking};
 use crate::eventually;
-use crate::keeper::Keeper;
 use crate::processes;
 use crate::programs::KUBELET;
+use crate::supervisor::Supervisor;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -33,7 +33,7 @@ impl Cluster {
     /// The node with this number; the first is 1 and is named `n1`.
     pub fn node(&self, number: usize) -> Result<Node<'_>> {
         let nodes = self.nodes()?.clone();
-        let have = nodes.plan.spots.len();
+        let have = nodes.plan.node_plans.len();
         if number == 0 || number > have {
             bail!("cluster {} has the nodes 1 to {have}, but no {number}", self.name());
         }
@@ -42,44 +42,44 @@ impl Cluster {
 
     /// How many nodes it was started with.
     pub fn node_count(&self) -> usize {
-        self.nodes().map_or(0, |nodes| nodes.plan.spots.len())
+        self.nodes().map_or(0, |nodes| nodes.plan.node_plans.len())
     }
 }
 
 impl Node<'_> {
     /// Its name in Kubernetes.
     pub fn name(&self) -> &str {
-        &self.spot().name
+        &self.node_plan().name
     }
 
     /// Its address; NodePorts are reached there, from within the cluster's network.
     pub fn address(&self) -> &str {
-        &self.spot().address
+        &self.node_plan().address
     }
 
     /// The process of `containerd`, `kubelet` or `kube-proxy`, as the machine knows it, while it lives.
     pub fn pid_of(&self, program: &str) -> Option<u32> {
-        let pid = self.keeper().pid(&self.spot().program(program))?;
+        let pid = self.supervisor().pid(&self.node_plan().program(program))?;
         u32::try_from(pid.as_raw_nonzero().get()).ok()
     }
 
     /// A command that runs on the node: in its network, and with its mounts and processes.
     pub fn command(&self, program: &str) -> Result<Command> {
-        let mut command = inside(&self.keeper(), self.spot())?;
+        let mut command = inside(&self.supervisor(), self.node_plan())?;
         command.arg(program);
         Ok(command)
     }
 
     /// Kills the kubelet. Pods run on, and after a while the cluster takes the node for lost.
     pub async fn stop_kubelet(&self) -> Result<()> {
-        let (keeper, name) = (self.keeper(), self.spot().program(KUBELET));
-        blocking(move || keeper.kill(&name)).await
+        let (supervisor, name) = (self.supervisor(), self.node_plan().program(KUBELET));
+        blocking(move || supervisor.kill(&name)).await
     }
 
     /// Starts the kubelet again.
     pub async fn start_kubelet(&self) -> Result<()> {
-        let (keeper, program) = (self.keeper(), self.nodes.programs[self.index][1].clone());
-        blocking(move || keeper.run(&program)).await
+        let (supervisor, program) = (self.supervisor(), self.nodes.programs_of(self.index)?[1].clone());
+        blocking(move || supervisor.run(&program)).await
     }
 
     /// Stops every process of the node where it is, pods included: it hangs, but its connections stay open.
@@ -117,14 +117,14 @@ impl Node<'_> {
 
     /// Ends every process of the node at once, as when its power fails. Its disk stays.
     pub async fn power_off(&self) -> Result<()> {
-        let (keeper, spot) = (self.keeper(), self.spot().clone());
-        blocking(move || power_off(&keeper, &spot)).await
+        let (supervisor, node_plan) = (self.supervisor(), self.node_plan().clone());
+        blocking(move || power_off(&supervisor, &node_plan)).await
     }
 
     /// Starts it again after [`Node::power_off`], with what it has on its disk.
     pub async fn power_on(&self) -> Result<()> {
-        let (nodes, keeper, index) = (self.nodes.clone(), self.keeper(), self.index);
-        blocking(move || nodes.raise_machine(&keeper, index)).await
+        let (nodes, supervisor, index) = (self.nodes.clone(), self.supervisor(), self.index);
+        blocking(move || nodes.raise_machine(&supervisor, index)).await
     }
 
     /// Takes it out of the cluster for good: its object is deleted and its processes end.
@@ -137,10 +137,10 @@ impl Node<'_> {
                 other.with_context(|| format!("failed to delete node {}", self.name()))?;
             }
         }
-        let (nodes, keeper) = (self.nodes.clone(), self.keeper());
+        let (nodes, supervisor) = (self.nodes.clone(), self.supervisor());
         let left = objects.list(&ListParams::default()).await?.items;
         let left = left.into_iter().find_map(|node| node.metadata.name);
-        blocking(move || nodes.restart_core_proxy(&keeper, left.as_deref())).await
+        blocking(move || nodes.restart_core_proxy(&supervisor, left.as_deref())).await
     }
 
     /// Waits until the cluster says that the node is Ready, or that it is not.
@@ -158,31 +158,32 @@ impl Node<'_> {
     }
 
     async fn set_link(&self, state: &'static str) -> Result<()> {
-        let (keeper, name) = (self.keeper(), self.spot().name.clone());
+        let (supervisor, name) = (self.supervisor(), self.node_plan().name.clone());
         blocking(move || {
-            let core = keeper.pid(CORE).context("the core of the cluster is gone")?;
+            let core = supervisor.pid(CORE).context("the core of the cluster is gone")?;
             ip_batch(core, &format!("link set {name} {state}\n"))
         })
         .await
     }
 
     async fn signal_all(&self, signal: Signal) -> Result<()> {
-        let (keeper, spot) = (self.keeper(), self.spot().clone());
-        blocking(move || signal_all(&keeper, &spot, signal)).await
+        let (supervisor, node_plan) = (self.supervisor(), self.node_plan().clone());
+        blocking(move || signal_all(&supervisor, &node_plan, signal)).await
     }
 
-    fn spot(&self) -> &Spot {
-        &self.nodes.plan.spots[self.index]
+    fn node_plan(&self) -> &NodePlan {
+        &self.nodes.plan.node_plans[self.index]
     }
 
-    fn keeper(&self) -> Arc<Keeper> {
-        self.cluster.keeper()
+    fn supervisor(&self) -> Arc<Supervisor> {
+        self.cluster.supervisor()
     }
 }
 
 /// A command within a node's namespaces.
-pub(crate) fn inside(keeper: &Keeper, spot: &Spot) -> Result<Command> {
-    let pid = keeper.pid(&spot.name).with_context(|| format!("node {} is not running", spot.name))?;
+pub(crate) fn inside(supervisor: &Supervisor, node_plan: &NodePlan) -> Result<Command> {
+    let pid =
+        supervisor.pid(&node_plan.name).with_context(|| format!("node {} is not running", node_plan.name))?;
     Ok(enter(pid))
 }
 
@@ -193,8 +194,8 @@ pub(crate) fn enter(pid: Pid) -> Command {
     command
 }
 
-fn power_off(keeper: &Keeper, spot: &Spot) -> Result<()> {
-    let Some(first) = keeper.pid(&spot.name) else { return Ok(()) };
+fn power_off(supervisor: &Supervisor, node_plan: &NodePlan) -> Result<()> {
+    let Some(first) = supervisor.pid(&node_plan.name) else { return Ok(()) };
     let members = Members::of(first)?;
     let _ = kill_process(first, Signal::KILL);
     for pid in members.entrances {
@@ -204,7 +205,7 @@ fn power_off(keeper: &Keeper, spot: &Spot) -> Result<()> {
     let started = Instant::now();
     while !processes::is_gone(first) {
         if started.elapsed() > PATIENCE {
-            bail!("the processes of node {} do not end", spot.name);
+            bail!("the processes of node {} do not end", node_plan.name);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -212,8 +213,9 @@ fn power_off(keeper: &Keeper, spot: &Spot) -> Result<()> {
 }
 
 /// Signals every process of a node, until a look finds no new one. From outside, so that the one who signals cannot be stopped itself.
-fn signal_all(keeper: &Keeper, spot: &Spot, signal: Signal) -> Result<()> {
-    let first = keeper.pid(&spot.name).with_context(|| format!("node {} is not running", spot.name))?;
+fn signal_all(supervisor: &Supervisor, node_plan: &NodePlan, signal: Signal) -> Result<()> {
+    let first =
+        supervisor.pid(&node_plan.name).with_context(|| format!("node {} is not running", node_plan.name))?;
     let mut done: Vec<Pid> = Vec::new();
     for _ in 0..50 {
         let members = Members::of(first)?;
@@ -230,7 +232,7 @@ fn signal_all(keeper: &Keeper, spot: &Spot, signal: Signal) -> Result<()> {
             done.push(pid);
         }
     }
-    bail!("node {} starts processes faster than they can be stopped", spot.name)
+    bail!("node {} starts processes faster than they can be stopped", node_plan.name)
 }
 
 /// The processes of a node, as the machine knows them.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::keeper::{Place, Program};
 use crate::programs::{KUBE_PROXY, SCHEDULER};
+use crate::supervisor::{Place, Program};
 
 /// The namespaces that hold the control plane and the bridge between the nodes.
 pub(crate) const CORE: &str = "core";
@@ -32,21 +32,21 @@ const MOST: u8 = 5;
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) spots: Vec<Spot>,
+    pub(crate) node_plans: Vec<NodePlan>,
     /// The lab's tools, which hold the relay.
     pub(crate) tools: PathBuf,
 }
 
 /// One node's name, addresses and zone.
 #[derive(Debug, Clone)]
-pub(crate) struct Spot {
+pub(crate) struct NodePlan {
     pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) pods: String,
     pub(crate) zone: Option<String>,
 }
 
-/// Somebody whom the API server knows by a token.
+/// A user whom the API server knows by a token.
 #[derive(Debug)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -62,7 +62,7 @@ impl User {
     }
 }
 
-impl Spot {
+impl NodePlan {
     pub(crate) fn kubelet_kubeconfig(&self) -> String {
         format!("{}-kubelet.kubeconfig", self.name)
     }
@@ -71,7 +71,7 @@ impl Spot {
         format!("{}-kube-proxy.kubeconfig", self.name)
     }
 
-    /// The name of one of its programs, for the keeper.
+    /// The name of one of its programs, for the supervisor.
     pub(crate) fn program(&self, program: &str) -> String {
         format!("{}-{program}", self.name)
     }
@@ -87,19 +87,19 @@ pub(crate) fn all_names() -> impl Iterator<Item = String> {
 }
 
 /// Names and addresses of `count` nodes, with the zones given to them in turn.
-pub(crate) fn spots(count: u8, zones: &[String]) -> Result<Vec<Spot>> {
+pub(crate) fn node_plans(count: u8, zones: &[String]) -> Result<Vec<NodePlan>> {
     ensure!((1..=MOST).contains(&count), "a cluster can have 1 to {MOST} nodes, not {count}");
-    let spot = |n: u8| Spot {
+    let node_plan = |n: u8| NodePlan {
         name: name(n),
         address: format!("10.90.0.{}", 10 + n),
         pods: format!("10.244.{n}.0/24"),
         zone: zones.get(usize::from(n - 1) % zones.len().max(1)).cloned(),
     };
-    Ok((1..=count).map(spot).collect())
+    Ok((1..=count).map(node_plan).collect())
 }
 
 impl Plan {
-    /// Everybody who needs a token, beside those of a cluster without nodes.
+    /// All users who need a token, beside those of a cluster without nodes.
     pub(crate) fn users(&self) -> Vec<User> {
         let mut users = vec![
             User {
@@ -115,17 +115,17 @@ impl Plan {
                 host: "127.0.0.1",
             },
         ];
-        for spot in &self.spots {
+        for node_plan in &self.node_plans {
             users.push(User {
-                name: format!("system:node:{}", spot.name),
+                name: format!("system:node:{}", node_plan.name),
                 group: "system:nodes",
-                kubeconfig: spot.kubelet_kubeconfig(),
+                kubeconfig: node_plan.kubelet_kubeconfig(),
                 host: CORE_ADDRESS,
             });
             users.push(User {
                 name: format!("system:{KUBE_PROXY}"),
                 group: "system:authenticated",
-                kubeconfig: spot.proxy_kubeconfig(),
+                kubeconfig: node_plan.proxy_kubeconfig(),
                 host: CORE_ADDRESS,
             });
         }
@@ -157,22 +157,24 @@ mod tests {
     #[test]
     fn nodes_get_zones_in_turn_and_ranges_of_their_own() {
         let zones = ["a".to_owned(), "b".to_owned()];
-        let spots = spots(3, &zones).unwrap();
-        let seen: Vec<_> = spots
+        let node_plans = node_plans(3, &zones).unwrap();
+        let seen: Vec<_> = node_plans
             .iter()
-            .map(|spot| (spot.name.as_str(), spot.pods.as_str(), spot.zone.as_deref().unwrap()))
+            .map(|node_plan| {
+                (node_plan.name.as_str(), node_plan.pods.as_str(), node_plan.zone.as_deref().unwrap())
+            })
             .collect();
         assert_eq!(
             seen,
             [("n1", "10.244.1.0/24", "a"), ("n2", "10.244.2.0/24", "b"), ("n3", "10.244.3.0/24", "a")]
         );
-        assert_eq!(super::spots(1, &[]).unwrap()[0].zone, None);
+        assert_eq!(super::node_plans(1, &[]).unwrap()[0].zone, None);
     }
 
     #[test]
     fn a_cluster_has_one_to_five_nodes() {
-        assert!(spots(0, &[]).is_err());
-        assert!(spots(6, &[]).is_err());
-        assert_eq!(spots(5, &[]).unwrap().len(), all_names().count());
+        assert!(node_plans(0, &[]).is_err());
+        assert!(node_plans(6, &[]).is_err());
+        assert_eq!(node_plans(5, &[]).unwrap().len(), all_names().count());
     }
 }

@@ -24,9 +24,9 @@ use super::host::{network_of, run};
 use super::node::enter;
 use super::plan::{CORE, NODE_RANGE, POD_RANGE, WIDE_AREA_RANGE};
 use crate::cluster::{Cluster, blocking};
-use crate::home::{self, Home};
+use crate::directory::{self, Directory};
 use crate::install::apply;
-use crate::keeper::{Keeper, Place, Program};
+use crate::supervisor::{Place, Program, Supervisor};
 use crate::{Lab, eventually, processes};
 
 const TUNNEL: &str = "wan0";
@@ -71,8 +71,8 @@ pub struct WideArea {
     ends: Vec<End>,
     state: Mutex<(u64, LineState)>,
     // Before the home, as in a cluster.
-    keeper: Keeper,
-    home: Home,
+    supervisor: Supervisor,
+    home: Directory,
 }
 
 #[derive(Debug, Clone)]
@@ -94,13 +94,13 @@ impl Lab {
         let tools = clusters[0].nodes()?.plan.tools.clone();
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("wide-area-{}-{n}", std::process::id());
-        let (home, keeper) = blocking(move || {
-            let home = Home::claim(&home::root(), &name)?;
-            let keeper = Keeper::start(home.dir())?;
-            Ok((home, keeper))
+        let (home, supervisor) = blocking(move || {
+            let home = Directory::claim(&directory::root(), &name)?;
+            let supervisor = Supervisor::start(home.dir())?;
+            Ok((home, supervisor))
         })
         .await?;
-        let area = WideArea { ends, state: Mutex::default(), keeper, home };
+        let area = WideArea { ends, state: Mutex::default(), supervisor, home };
         area.start(tools).await?;
         Ok(area)
     }
@@ -113,7 +113,7 @@ impl End {
             cluster: cluster.dir().to_path_buf(),
             address: format!("100.64.0.{number}"),
             core: cluster
-                .keeper()
+                .supervisor()
                 .pid(CORE)
                 .with_context(|| format!("cluster {} is not running any more", cluster.name()))?,
         })
@@ -146,7 +146,7 @@ impl End {
 
     /// What the end of the tunnel does not take along.
     fn disconnect(&self) -> Result<()> {
-        // The cluster may have ended before, and its process id may be somebody else's by now.
+        // The cluster may have ended before, and its process id may belong to another process by now.
         if !processes::lives(self.core, &self.cluster) {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl WideArea {
         for end in &self.ends {
             args.push(format!("{}={}", end.cluster.join(CORE_NETWORK).display(), end.address));
         }
-        self.keeper.run(&Program { name: LINE.into(), path: tools, args, place: Place::Machine })?;
+        self.supervisor.run(&Program { name: LINE.into(), path: tools, args, place: Place::Machine })?;
         self.wait_until_applied().await?;
         let ends = self.ends.clone();
         blocking(move || ends.iter().try_for_each(End::connect)).await
@@ -260,7 +260,11 @@ impl WideArea {
     async fn wait_until_applied(&self) -> Result<()> {
         let number = self.state.lock().unwrap_or_else(PoisonError::into_inner).0.to_string();
         eventually(Duration::from_secs(10), "the line is as it was told to be", || async {
-            ensure!(!self.keeper.has_ended(LINE), "its process ended: {}", self.keeper.last_lines(LINE));
+            ensure!(
+                !self.supervisor.has_ended(LINE),
+                "its process ended: {}",
+                self.supervisor.last_lines(LINE)
+            );
             Ok((std::fs::read_to_string(self.home.dir().join(APPLIED)).ok() == Some(number.clone()))
                 .then_some(()))
         })

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::NAMES;
 use crate::building::Work;
 use crate::control_plane::hex;
-use crate::home::open_lock;
+use crate::directory::open_lock;
 
 /// The file that the names are links to.
 const PROGRAM: &str = "kubernetes";
@@ -137,7 +137,7 @@ impl Build {
         for name in NAMES {
             symlink(PROGRAM, content.join(name))?;
         }
-        // Left over only if somebody deleted the program from within.
+        // Left over only if the program was deleted from within.
         if dir.exists() {
             std::fs::remove_dir_all(dir)?;
         }
@@ -181,7 +181,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shows progress until a child has ended. A child that nobody waits for any more is ended.
+    /// Shows progress until a child has ended. A child is ended when this wait is given up.
     pub(crate) fn until_ended(
         &mut self,
         child: &mut std::process::Child,

@@ -14,7 +14,7 @@ use super::target::{Call, CallKind};
 #[derive(Clone)]
 pub enum Victim {
     /// A process, killed with SIGKILL. It must be the caller's own child and not yet waited for, so that its
-    /// id cannot belong to anybody else.
+    /// id cannot belong to another process.
     Pid(u32),
     /// Anything else, for example a task that is aborted. Runs on a blocking thread; it must not wait for the
     /// end of the victim's requests, because they are never answered.
@@ -128,7 +128,7 @@ pub enum Fault {
     CrashAfter(u64),
     /// Write n reaches the server; instead of the answer the client gets a closed connection. The victim lives.
     CutReply(u64),
-    /// Runs an action when write n arrives, before it is forwarded: somebody else who acts in between.
+    /// Runs an action when write n arrives, before it is forwarded: another client that acts in between.
     Before(u64, Action),
     /// Requests are answered with a Kubernetes `Status`, and not forwarded.
     Fail {

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::answer::{self, Body};
 use super::decide::{After, Verdict};
-use super::state::{Dead, Life, Plan, Shared};
+use super::state::{ClientRun, Dead, Plan, Shared};
 use super::stream::watch_body;
 use super::target::{Call, CallKind, pairs};
 use super::upstream::Server;
@@ -53,8 +53,8 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, server: A
         };
         match accepted {
             Ok((stream, peer)) => {
-                if let Some(life) = shared.accepted(peer) {
-                    shared.spawn(connection(stream, life, Arc::clone(&shared), Arc::clone(&server)));
+                if let Some(client_run) = shared.accepted(peer) {
+                    shared.spawn(connection(stream, client_run, Arc::clone(&shared), Arc::clone(&server)));
                 }
             }
             Err(error) => {
@@ -66,11 +66,12 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, server: A
     }
 }
 
-async fn connection(stream: TcpStream, life: Life, shared: Arc<Shared>, server: Arc<Server>) {
+async fn connection(stream: TcpStream, client_run: ClientRun, shared: Arc<Shared>, server: Arc<Server>) {
     let _ = stream.set_nodelay(true);
-    let close = life.close.clone();
-    let service =
-        service_fn(move |request| handle(request, life.clone(), Arc::clone(&shared), Arc::clone(&server)));
+    let close = client_run.close.clone();
+    let service = service_fn(move |request| {
+        handle(request, client_run.clone(), Arc::clone(&shared), Arc::clone(&server))
+    });
     let serving = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
@@ -85,7 +86,7 @@ async fn connection(stream: TcpStream, life: Life, shared: Arc<Shared>, server: 
 
 async fn handle(
     mut request: Request<Incoming>,
-    life: Life,
+    client_run: ClientRun,
     shared: Arc<Shared>,
     server: Arc<Server>,
 ) -> Result<Response<Body>, Closed> {
@@ -102,7 +103,7 @@ async fn handle(
         Err(_) => return Err(Closed),
     };
     let call = Call::new(&parts.method, &parts.uri, &body);
-    let plan = match shared.arrive(&call, || digest(&body), &life) {
+    let plan = match shared.arrive(&call, || digest(&body), &client_run) {
         Ok(plan) => plan,
         Err(Dead) => return silence().await,
     };
@@ -126,11 +127,11 @@ async fn handle(
     }
     let request = outgoing(parts, body, &call, &plan);
     if let Some(client) = upgrade {
-        return tunnel(request, client, plan, &life, &shared, &server).await;
+        return tunnel(request, client, plan, &client_run, &shared, &server).await;
     }
     match call.kind {
         CallKind::Write | CallKind::Uncounted => write(request, plan, call, shared, server).await,
-        CallKind::Read | CallKind::Watch => read(request, plan, call, life, shared, server).await,
+        CallKind::Read | CallKind::Watch => read(request, plan, call, client_run, shared, server).await,
     }
 }
 
@@ -148,7 +149,7 @@ async fn ready(mut plan: Plan, shared: &Shared) -> Result<Plan, Dead> {
         tokio::time::sleep(plan.delay).await;
     }
     if plan.verdict == Verdict::Forward {
-        plan.ticket.pass().await?;
+        plan.admitted.pass().await?;
     }
     Ok(plan)
 }
@@ -157,7 +158,7 @@ async fn ready(mut plan: Plan, shared: &Shared) -> Result<Plan, Dead> {
 async fn finish(plan: Plan, call: &Call, response: Option<Response<Body>>) -> Result<Response<Body>, Closed> {
     let after = plan.after;
     let status = response.as_ref().map(Response::status);
-    match plan.ticket.answered(status, after) {
+    match plan.admitted.answered(status, after) {
         Ok(()) => deliver(after, call, response.ok_or(Closed)?),
         Err(Dead) => silence().await,
     }
@@ -186,7 +187,7 @@ async fn write(
                 .ok()
         });
         let status = reply.as_ref().map(Response::status);
-        plan.ticket.answered(status, after).map(|()| reply)
+        plan.admitted.answered(status, after).map(|()| reply)
     });
     match sent.await {
         Ok(Ok(Some(reply))) => deliver(after, &call, reply.map(answer::full)),
@@ -206,19 +207,19 @@ async fn read(
     request: Request<Full<Bytes>>,
     plan: Plan,
     call: Call,
-    life: Life,
+    client_run: ClientRun,
     shared: Arc<Shared>,
     server: Arc<Server>,
 ) -> Result<Response<Body>, Closed> {
     let after = plan.after;
     // Entered before the request is sent: a watch that is being opened can be closed too.
     let watch = match &call.target {
-        Some(target) if call.kind == CallKind::Watch => Some(shared.open_watch(target.clone(), &life)),
+        Some(target) if call.kind == CallKind::Watch => Some(shared.open_watch(target.clone(), &client_run)),
         _ => None,
     };
     let reply = server.send(request).await;
     let status = reply.as_ref().ok().map(Response::status);
-    if plan.ticket.answered(status, after).is_err() {
+    if plan.admitted.answered(status, after).is_err() {
         return silence().await;
     }
     let reply = reply.map_err(|error| {
@@ -261,13 +262,13 @@ async fn tunnel(
     request: Request<Full<Bytes>>,
     client: hyper::upgrade::OnUpgrade,
     plan: Plan,
-    life: &Life,
+    client_run: &ClientRun,
     shared: &Shared,
     server: &Server,
 ) -> Result<Response<Body>, Closed> {
     let reply = server.send(request).await;
     let status = reply.as_ref().ok().map(Response::status);
-    if plan.ticket.answered(status, plan.after).is_err() {
+    if plan.admitted.answered(status, plan.after).is_err() {
         return silence().await;
     }
     let mut reply = reply.map_err(|_| Closed)?;
@@ -276,7 +277,7 @@ async fn tunnel(
         return Ok(reply.map(|body| body.map_err(Into::into).boxed_unsync()));
     }
     let upstream = hyper::upgrade::on(&mut reply);
-    let over = life.over.clone();
+    let over = client_run.over.clone();
     shared.spawn(async move {
         let both = async {
             let (client, upstream) = tokio::try_join!(client, upstream)?;

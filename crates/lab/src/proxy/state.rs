@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::admitted::{Admitted, OpenWatch};
 use super::decide::{After, Decision, Verdict};
 use super::fault::{Action, Fault, FaultId, Victim};
 use super::record::Write;
 use super::target::{Call, CallKind, Target};
-use super::ticket::{OpenWatch, Ticket};
 
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -33,7 +33,7 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) dead: bool,
-    life: Life,
+    client_run: ClientRun,
     pub(super) victim: Option<Victim>,
     /// The victim is being called; its connections are still open.
     dying: bool,
@@ -54,9 +54,9 @@ pub(super) struct State {
     pub(super) watches: HashMap<u64, (Target, CancellationToken)>,
 }
 
-/// The time between two crashes. A connection belongs to the life in which it was accepted.
+/// One run of the client: the time between two crashes. A connection belongs to the run in which it was accepted.
 #[derive(Clone)]
-pub(super) struct Life {
+pub(super) struct ClientRun {
     number: u64,
     /// Cancelled at the instant of the crash.
     pub(super) over: CancellationToken,
@@ -80,7 +80,7 @@ pub(super) struct Seq {
 
 /// What to do with a request that has arrived.
 pub(super) struct Plan {
-    pub(super) ticket: Ticket,
+    pub(super) admitted: Admitted,
     pub(super) actions: Vec<Action>,
     pub(super) delay: Duration,
     pub(super) verdict: Verdict,
@@ -100,7 +100,7 @@ impl Shared {
         Self {
             state: Mutex::new(State {
                 dead: false,
-                life: Life::new(0, &root),
+                client_run: ClientRun::new(0, &root),
                 victim: None,
                 dying: false,
                 kill_failed: None,
@@ -135,18 +135,18 @@ impl Shared {
         self.handle.spawn(future)
     }
 
-    /// A connection was accepted: the life it belongs to, or `None` when it must be closed.
-    pub(super) fn accepted(&self, peer: SocketAddr) -> Option<Life> {
+    /// A connection was accepted: the run of the client that it belongs to, or `None` when it must be closed.
+    pub(super) fn accepted(&self, peer: SocketAddr) -> Option<ClientRun> {
         let mut state = self.lock();
         if state.marker == Some(peer) {
             state.marker = None;
             state.dead = false;
             state.barrier = None;
-            state.life = Life::new(state.life.number + 1, &self.root);
+            state.client_run = ClientRun::new(state.client_run.number + 1, &self.root);
             self.changed.send_replace(());
             return None;
         }
-        (!state.dead).then(|| state.life.clone())
+        (!state.dead).then(|| state.client_run.clone())
     }
 
     /// A whole request has arrived: numbers it and decides everything that can be decided now.
@@ -154,20 +154,20 @@ impl Shared {
         self: &Arc<Self>,
         call: &Call,
         body_digest: impl FnOnce() -> String,
-        life: &Life,
+        client_run: &ClientRun,
     ) -> Result<Plan, Dead> {
         let mut guard = self.lock();
         let state = &mut *guard;
-        if !state.alive(life) {
+        if !state.alive(client_run) {
             return Err(Dead);
         }
         let seq = (call.kind == CallKind::Write).then(|| state.number(call, body_digest()));
         if seq.is_some() {
             self.changed.send_replace(());
         }
-        let mut ticket = Ticket {
+        let mut admitted = Admitted {
             shared: Arc::clone(self),
-            life: life.clone(),
+            client_run: client_run.clone(),
             seq,
             changes: matches!(call.kind, CallKind::Write | CallKind::Uncounted),
             at_server: false,
@@ -175,9 +175,9 @@ impl Shared {
         let (decision, crash_now) = state.decide(call, seq);
         if crash_now {
             self.crash_locked(state);
-            // The guard goes first: dropping the ticket takes the lock.
+            // The guard goes first: dropping the admitted request takes the lock.
             drop(guard);
-            drop(ticket);
+            drop(admitted);
             return Err(Dead);
         }
         if decision.after == After::Crash {
@@ -187,14 +187,14 @@ impl Shared {
         if decision.verdict == Verdict::Forward
             && decision.actions.is_empty()
             && decision.delay.is_zero()
-            && matches!(state.pass(&ticket), Pass::Go)
+            && matches!(state.pass(&admitted), Pass::Go)
         {
-            state.forward(&mut ticket);
+            state.forward(&mut admitted);
         }
         let write = seq.and_then(|seq| state.record(seq).cloned());
         drop(guard);
         Ok(Plan {
-            ticket,
+            admitted,
             actions: decision.actions,
             delay: decision.delay,
             verdict: decision.verdict,
@@ -204,14 +204,14 @@ impl Shared {
         })
     }
 
-    /// Ends the present life: from here on nothing of the victim is forwarded.
+    /// Ends the present run of the client: from here on nothing of the victim is forwarded.
     pub(super) fn crash_locked(self: &Arc<Self>, state: &mut State) {
         if state.dead {
             return;
         }
         state.dead = true;
-        state.life.over.cancel();
-        let close = state.life.close.clone();
+        state.client_run.over.cancel();
+        let close = state.client_run.close.clone();
         // The victim goes before its connections, so that it cannot react to their end.
         match state.victim.take() {
             None => close.cancel(),
@@ -241,8 +241,8 @@ impl Shared {
     }
 
     /// Opens the books on one watch; dropping the result closes them.
-    pub(super) fn open_watch(self: &Arc<Self>, target: Target, life: &Life) -> OpenWatch {
-        let token = life.close.child_token();
+    pub(super) fn open_watch(self: &Arc<Self>, target: Target, client_run: &ClientRun) -> OpenWatch {
+        let token = client_run.close.child_token();
         let mut state = self.lock();
         let id = state.fresh_id();
         state.watches.insert(id, (target.clone(), token.clone()));
@@ -281,8 +281,8 @@ impl State {
         self.next_id
     }
 
-    pub(super) fn alive(&self, life: &Life) -> bool {
-        !self.dead && life.number == self.life.number
+    pub(super) fn alive(&self, client_run: &ClientRun) -> bool {
+        !self.dead && client_run.number == self.client_run.number
     }
 
     /// Nothing of the dead client can reach the server any more.
@@ -344,23 +344,23 @@ impl State {
         (decision, crash_now)
     }
 
-    pub(super) fn pass(&self, ticket: &Ticket) -> Pass {
-        if !self.alive(&ticket.life) {
+    pub(super) fn pass(&self, admitted: &Admitted) -> Pass {
+        if !self.alive(&admitted.client_run) {
             return Pass::Dead;
         }
-        match (self.barrier, ticket.seq) {
+        match (self.barrier, admitted.seq) {
             (Some(barrier), Some(seq)) if seq > barrier => Pass::Wait,
             _ => Pass::Go,
         }
     }
 
-    pub(super) fn forward(&mut self, ticket: &mut Ticket) {
-        if !ticket.changes {
+    pub(super) fn forward(&mut self, admitted: &mut Admitted) {
+        if !admitted.changes {
             return;
         }
-        ticket.at_server = true;
+        admitted.at_server = true;
         self.at_server += 1;
-        if let Some(write) = ticket.seq.and_then(|seq| self.record(seq)) {
+        if let Some(write) = admitted.seq.and_then(|seq| self.record(seq)) {
             write.forwarded = true;
         }
     }
@@ -373,7 +373,7 @@ pub(super) enum Pass {
     Dead,
 }
 
-impl Life {
+impl ClientRun {
     fn new(number: u64, root: &CancellationToken) -> Self {
         Self { number, over: root.child_token(), close: root.child_token() }
     }

@@ -12,8 +12,8 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use super::admitted::OpenWatch;
 use super::answer::{Body, Error};
-use super::ticket::OpenWatch;
 
 /// An event is one object, and the server's limit for an object is far below this.
 const LONGEST_EVENT: usize = 32 << 20;

@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 
 use super::objects::{self, CLUSTER, FILE_SYSTEM, NAMESPACE, Size};
-use super::{Kind, ceph, disks, image, module, rest};
+use super::{Kind, ceph, disks, idle, image, module};
 use crate::cluster::{Cluster, blocking};
 use crate::eventually;
 use crate::install;
@@ -125,9 +125,9 @@ async fn end_canaries(client: &kube::Client) -> Result<()> {
 /// whole cluster; once Ceph is healthy, and so has all its OSDs, that is either begun or will not come.
 async fn at_rest(cluster: &Cluster, client: &kube::Client) -> Result<String> {
     eventually(PATIENCE, "Ceph is healthy and Rook at rest", || async {
-        let before = rest::since(client).await?;
+        let before = idle::since(client).await?;
         let health = ceph::healthy(cluster).await?;
-        let after = rest::since(client).await?;
+        let after = idle::since(client).await?;
         ensure!(before == after, "Rook has made one more pass");
         Ok(Some(health))
     })

@@ -102,7 +102,7 @@ impl StandIn {
         Ok(rook)
     }
 
-    /// Ends the stand-in: from now on nobody answers, and no finalizer comes or goes. Ceph itself goes on.
+    /// Ends the stand-in: from now on there are no answers, and no finalizer comes or goes. Ceph itself goes on.
     pub async fn stop(&mut self) {
         self.controllers.shutdown().await;
     }
@@ -224,7 +224,7 @@ async fn look(
         Ok(Next::Change) => Ok(Action::await_change()),
         Ok(Next::After(pause)) => Ok(Action::requeue(pause)),
         Err(error) => match error.downcast_ref::<kube::Error>() {
-            // It was deleted, or somebody else wrote at the same time: the next look sees it.
+            // It was deleted, or another client wrote at the same time: the next look sees it.
             Some(kube::Error::Api(status)) if status.is_not_found() => Ok(Action::await_change()),
             Some(kube::Error::Api(status)) if status.is_conflict() => Ok(Action::requeue(RETRY / 10)),
             _ => Err(Failed(error)),

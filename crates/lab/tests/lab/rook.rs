@@ -75,7 +75,7 @@ async fn the_stand_in_shows_what_the_real_rook_shows_and_one_changed_field_is_no
         let seen = scenario(&cluster.client()?, NAMESPACE).await?;
         anyhow::Ok((cluster, rook, seen))
     };
-    let real = async { scenario(&crate::storage::shared().await?.client()?, NAMESPACE).await };
+    let real = async { scenario(&aquifer_lab::rook::shared().await?.client()?, NAMESPACE).await };
     let ((cluster, rook, pretended), real) = tokio::try_join!(pretended, real)?;
     println!("{real}{} observations of the real Rook, {} of the stand-in", real.len(), pretended.len());
     for (path, value) in well_known() {

@@ -3,25 +3,9 @@
 #[path = "storage/quota.rs"]
 mod quota;
 
-use std::time::Instant;
-
-use anyhow::{Result, anyhow, bail, ensure};
-use aquifer_lab::{Cluster, Lab};
+use anyhow::{Result, bail, ensure};
+use aquifer_lab::rook::shared;
 use serde_json::Value;
-use tokio::sync::OnceCell;
-
-/// One for all tests: it is the most expensive thing of the whole lab. When it fails it is not tried again.
-static SHARED: OnceCell<Result<Cluster, String>> = OnceCell::const_new();
-
-pub(crate) async fn shared() -> Result<&'static Cluster> {
-    let start = || async {
-        let began = Instant::now();
-        let cluster = Lab::test_cluster().nodes(3).zones(["a", "b", "c"]).rook().start().await;
-        println!("3 nodes with Rook and Ceph after {:.1} s", began.elapsed().as_secs_f64());
-        cluster.map_err(|error| format!("{error:#}"))
-    };
-    SHARED.get_or_init(start).await.as_ref().map_err(|error| anyhow!("{error}"))
-}
 
 #[tokio::test]
 async fn rook_runs_three_mons_a_manager_three_osds_and_a_file_system() -> Result<()> {

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use aquifer_lab::Lab;
+use aquifer_lab::{Cluster, Lab};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
 
-const PROGRAMS: [&str; 4] = ["keeper", "etcd", "kube-apiserver", "kube-controller-manager"];
+const PROGRAMS: [&str; 4] = ["supervisor", "etcd", "kube-apiserver", "kube-controller-manager"];
 
 /// Another process that owns a cluster.
 struct Owner {
@@ -95,21 +97,21 @@ fn when_the_owner_is_killed_everything_ends_and_the_next_start_removes_the_direc
 }
 
 #[test]
-fn when_the_keeper_is_killed_every_program_ends() {
-    let owner = Owner::start("killed-keeper");
-    kill(pid_in(&owner.dir, "keeper"), Signal::KILL);
-    owner.all_end("keeper killed");
+fn when_the_supervisor_is_killed_every_program_ends() {
+    let owner = Owner::start("killed-supervisor");
+    kill(pid_in(&owner.dir, "supervisor"), Signal::KILL);
+    owner.all_end("supervisor killed");
 }
 
 #[test]
-fn when_owner_and_keeper_are_killed_at_once_every_program_ends() {
+fn when_owner_and_supervisor_are_killed_at_once_every_program_ends() {
     let owner = Owner::start("killed-both");
     let owner_pid = i32::try_from(owner.child.id()).unwrap();
     // Stopped, it cannot see its pipe close: only the kernel's own signal is left.
-    kill(pid_in(&owner.dir, "keeper"), Signal::STOP);
+    kill(pid_in(&owner.dir, "supervisor"), Signal::STOP);
     kill(owner_pid, Signal::KILL);
-    kill(pid_in(&owner.dir, "keeper"), Signal::KILL);
-    owner.all_end("owner and keeper killed");
+    kill(pid_in(&owner.dir, "supervisor"), Signal::KILL);
+    owner.all_end("owner and supervisor killed");
 }
 
 #[test]
@@ -119,6 +121,48 @@ fn when_the_owner_lets_go_the_cluster_stops_and_leaves_nothing() {
     assert!(owner.child.wait().unwrap().success());
     assert_eq!(owner.living(), Vec::<i32>::new());
     assert!(!owner.dir.exists());
+}
+
+#[test]
+fn when_the_owner_lets_go_during_the_start_nothing_is_left() {
+    let name = format!("let-go-early-{}", std::process::id());
+    let dir = Lab::root().join(&name);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_aquifer-lab-hold"))
+        .arg(&name)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !dir.join("etcd.pid").exists() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it does not begin to start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = pid_in(&dir, "supervisor");
+    assert!(!dir.join("ready.json").exists(), "it was ready at once");
+    drop(child.stdin.take());
+    assert!(!child.wait().unwrap().success(), "it came to an end as if all were well");
+    assert!(!lives(pid) && !dir.exists(), "{} is left", dir.display());
+}
+
+#[tokio::test]
+async fn a_cluster_can_be_used_by_a_process_that_does_not_own_it_and_goes_on_afterwards() -> anyhow::Result<()>
+{
+    let owner = Owner::start("used-by-others");
+    let name = owner.dir.file_name().unwrap().to_string_lossy().into_owned();
+    let used = Cluster::of_another_process(&name).await?;
+    let mark = used.audit().mark()?;
+    let namespaces: Api<Namespace> = Api::all(used.client()?);
+    assert!(namespaces.get_opt("default").await?.is_some());
+    assert!(used.kubectl_says(&["get", "namespaces"]).await?.contains("kube-system"));
+    assert!(used.audit().since(mark)?.iter().any(|call| call.resource == "namespaces"));
+    assert!(used.pid_of("kube-apiserver").is_some());
+    let refused = used.start_program("kube-apiserver").await.unwrap_err();
+    println!("{refused:#}");
+    used.stop().await?;
+    assert_eq!(owner.living(), owner.pids, "using it ended something of it");
+    Ok(())
 }
 
 #[test]
@@ -135,7 +179,7 @@ fn a_directory_that_the_user_wants_to_keep_survives_the_next_start() {
 #[test]
 fn what_survived_a_crash_is_ended_by_the_next_start_and_strangers_are_spared() {
     // What a crash of everything could leave: a directory without an owner, a program of it that still runs, and a pid file whose
-    // number belongs to somebody else by now.
+    // number belongs to another process by now.
     let dir = Lab::root().join(format!("crashed-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let dir = dir.canonicalize().unwrap();
@@ -146,7 +190,7 @@ fn what_survived_a_crash_is_ended_by_the_next_start_and_strangers_are_spared() {
     std::fs::write(dir.join("etcd.pid"), survivor.id().to_string()).unwrap();
     std::fs::write(dir.join("kube-apiserver.pid"), format!("{}\n", stranger.id())).unwrap();
     std::fs::write(dir.join("gone.pid"), "garbage").unwrap();
-    // Last: from here on anybody may sweep.
+    // Last: from here on any process may sweep.
     std::fs::write(dir.join("lock"), "1").unwrap();
 
     let runtime = tokio::runtime::Runtime::new().unwrap();

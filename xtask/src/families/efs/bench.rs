@@ -31,7 +31,10 @@ use crate::bench::{
     row::{Row, float},
     say,
 };
-use crate::{operator::Operator, process::took};
+use crate::{
+    operator::{self, Operator},
+    process::took,
+};
 use aquifer_lab::install::{self, Account};
 
 const BENCH: &str = "efs";
@@ -91,7 +94,7 @@ impl Site {
 
 async fn ours(site: &Site, n: usize, program: &Path, floor: &Times) -> Result<Vec<Row>> {
     let log = site.cluster.dir().join("aquifer.log");
-    let mut operator = Operator::start(program, BENCH, &site.account.kubeconfig, &log)?;
+    let mut operator = operator::start(program, BENCH, &site.account.kubeconfig, &log)?;
     let result = cases(site, n, &mut operator, floor).await;
     let result = result.map_err(|error| error.context(operator.log_tail()));
     operator.stop().await?;
@@ -143,7 +146,7 @@ impl Point {
         Ok(Self {
             at,
             mark: site.cluster.audit().mark()?,
-            operator: Usage::of(operator.pid()?)?,
+            operator: Usage::of(operator.pid())?,
             manager: Usage::of(manager)?,
         })
     }

@@ -15,7 +15,7 @@ pub enum Health {
     /// All is well.
     #[default]
     Ok,
-    /// It works, but somebody should look.
+    /// It works, but a person should look.
     Warn,
     /// Rook touches no pool, user or group until this is over.
     Err,

@@ -16,7 +16,7 @@ use super::kind::Kind;
 use super::reconcile::{Next, RETRY, same_but_for_times};
 use super::{csi, shape};
 
-/// The monitors' addresses. Nobody listens there, and no packet to them leaves the machine.
+/// The monitors' addresses. No program listens there, and no packet to them leaves the machine.
 pub(super) const MONITORS: [(&str, &str); 3] =
     [("a", "127.0.0.11:6789"), ("b", "127.0.0.12:6789"), ("c", "127.0.0.13:6789")];
 const ENDPOINTS: &str = "rook-ceph-mon-endpoints";

@@ -231,7 +231,7 @@ fn user(subject: &Subject<'_>) -> String {
     format!("{}/client.{}", subject.namespace(), subject.name())
 }
 
-/// Writes the Secret of a user. `anew` also puts back what somebody changed in it.
+/// Writes the Secret of a user. `anew` also puts back what others changed in it.
 async fn write_secret(subject: &Subject<'_>, anew: bool) -> Result<()> {
     let name = subject.name();
     let secrets: Api<Secret> = Api::namespaced(subject.client.clone(), &subject.namespace());

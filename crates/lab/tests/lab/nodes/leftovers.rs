@@ -172,20 +172,20 @@ fn what_cannot_be_removed_is_told_and_swept_later() {
 }
 
 #[test]
-fn what_a_crash_of_owner_and_keeper_leaves_is_swept_by_the_next_start() {
+fn what_a_crash_of_owner_and_supervisor_leaves_is_swept_by_the_next_start() {
     let before = Traces::of(Path::new("/nowhere"), &Known::default());
     let mut owner = Owner::start("crashed-nodes");
     owner.add_loop_devices();
-    let keeper = Known::of(&owner.dir).pid("keeper");
+    let supervisor = Known::of(&owner.dir).pid("supervisor");
     // Stopped, it cannot tidy up; only the kernel's own signals are left.
-    kill_process(Pid::from_raw(keeper).unwrap(), Signal::STOP).unwrap();
+    kill_process(Pid::from_raw(supervisor).unwrap(), Signal::STOP).unwrap();
     let known = owner.kill();
-    kill_process(Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(supervisor).unwrap(), Signal::KILL).unwrap();
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let next = runtime.block_on(Lab::test_cluster().nodes(1).start()).unwrap();
     assert!(!owner.dir.exists(), "{} was not swept", owner.dir.display());
-    wait_until_gone("owner and keeper killed", &owner.dir, &known, &before);
+    wait_until_gone("owner and supervisor killed", &owner.dir, &known, &before);
     drop(next);
 }
 
@@ -215,7 +215,7 @@ fn kill_starts(name: &str, floors: &[&str], moments: &[Moment]) {
         let loops = loops(&owner.dir).len();
         assert!(loops > 0 || !matches!(moment, Moment::AfterDisks(_)), "the disks are gone before the kill");
         let known = owner.kill();
-        // Every other one at once, while its keeper is at it.
+        // Every other one at once, while its supervisor is at it.
         if n % 2 == 1 {
             Lab::sweep().unwrap();
         }

@@ -18,7 +18,7 @@ const FILE: &str = "/tmp/piece";
 
 #[tokio::test]
 async fn ceph_stops_a_tenant_at_the_quota_of_its_pool_and_lets_it_go_on_after_a_raise() -> Result<()> {
-    let cluster = super::shared().await?;
+    let cluster = aquifer_lab::rook::shared().await?;
     set_quota(cluster, QUOTA).await?;
     let may = [("mon", "profile rbd"), ("osd", &format!("allow rwx pool={POOL}"))];
     let tenant = cluster.ceph_client("tenant", "quota-tenant", &may).await?;

@@ -1,12 +1,12 @@
-//! The keeper of a cluster: a small shell that starts programs and takes them along when it ends. Restarts nothing by itself.
+//! The supervisor of a cluster: a small shell that starts programs and takes them along when it ends. Restarts nothing by itself.
 //!
 //! It reads start scripts, one path a line, from a pipe that only this process can write to. The pipe closes however this process
-//! ends; the keeper then kills its process group, which is all that it started. When the keeper is killed, the kernel
+//! ends; the supervisor then kills its process group, which is all that it started. When the supervisor is killed, the kernel
 //! kills the programs, because each asked for it (`setpriv --pdeathsig`) and the wish survives `exec`.
 //!
 //! A program may live inside the namespaces of another one ([`Place::Inside`]); those end with their first process, by the kernel.
 //! What no process takes along when it ends (cgroups, loop devices) is removed by `sweep.sh`, where a cluster has one. That has a session
-//! of its own, because the first thing it does is to kill the keeper's group.
+//! of its own, because the first thing it does is to kill the supervisor's group.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -23,15 +23,15 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use crate::nodes::host::search_path;
 use crate::{leftovers, processes};
 
-const SCRIPT: &str = "keeper.sh";
+const SCRIPT: &str = "supervisor.sh";
 /// A cluster with nodes has hundreds of processes to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// `$$` goes along so that a program can see whether the keeper died before the wish for the signal was in place.
-const KEEPER: &str = r#"# Starts what it is told to, one start script a line; ends all of it when the pipe closes.
+/// `$$` goes along so that a program can see whether the supervisor died before the wish for the signal was in place.
+const SUPERVISOR: &str = r#"# Starts what it is told to, one start script a line; ends all of it when the pipe closes.
 # When the owner ends while a program here is stopped, the kernel sends this signal to the whole group. Programs get it unchanged.
 trap : HUP
-echo $$ > keeper.pid
+echo $$ > supervisor.pid
 while IFS= read -r script; do
     setpriv --pdeathsig KILL sh "$script" $$ &
 done
@@ -52,19 +52,20 @@ pub(crate) struct Program {
 /// Where a program runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// As a child of the keeper, in the machine's own namespaces.
+    /// As a child of the supervisor, in the machine's own namespaces.
     Machine,
     /// In the mount, process and network namespaces of the process that `<name>.pid` names.
     Inside(String),
 }
 
-/// Inside other namespaces the machine's own view of processes is here, so that pid files mean the same to everybody.
+/// Inside other namespaces the machine's own view of processes is here, so that pid files mean the same in all namespaces.
 pub(crate) const MACHINE_PROC: &str = "machine-proc";
 
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Supervisor {
     dir: PathBuf,
-    shell: Mutex<Shell>,
+    /// Absent in a process that does not own the cluster: it can look, but neither start programs nor end them all.
+    shell: Option<Mutex<Shell>>,
 }
 
 #[derive(Debug)]
@@ -74,12 +75,13 @@ struct Shell {
     orders: Option<ChildStdin>,
 }
 
-impl Keeper {
-    /// Starts the keeper of a directory.
+impl Supervisor {
+    /// Starts the supervisor of a directory.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
         let script = dir.join(SCRIPT);
-        std::fs::write(&script, KEEPER).with_context(|| format!("failed to write {}", script.display()))?;
-        let log = File::create(dir.join("keeper.log"))?;
+        std::fs::write(&script, SUPERVISOR)
+            .with_context(|| format!("failed to write {}", script.display()))?;
+        let log = File::create(dir.join("supervisor.log"))?;
         let mut child = Command::new("/bin/sh")
             .arg(&script)
             .env("PATH", search_path())
@@ -92,7 +94,17 @@ impl Keeper {
             .spawn()
             .context("failed to start /bin/sh")?;
         let orders = child.stdin.take();
-        Ok(Self { dir: dir.to_path_buf(), shell: Mutex::new(Shell { child, orders }) })
+        Ok(Self { dir: dir.to_path_buf(), shell: Some(Mutex::new(Shell { child, orders })) })
+    }
+
+    /// The supervisor of a cluster that another process owns.
+    pub(crate) fn of_another_process(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf(), shell: None }
+    }
+
+    /// The directory of its cluster.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Starts a program; what it prints is appended to `<name>.log`.
@@ -113,10 +125,12 @@ impl Keeper {
         } else {
             save(&path, start_script(&self.dir, program))?;
         }
-        let mut shell = self.shell();
+        let mut shell = self
+            .shell()
+            .with_context(|| format!("cannot start {}: another process owns the cluster", program.name))?;
         let orders = shell.orders.as_mut().context("the cluster was stopped")?;
         writeln!(orders, "{}", path.display())
-            .with_context(|| format!("the keeper of {} is gone", self.dir.display()))
+            .with_context(|| format!("the supervisor of {} is gone", self.dir.display()))
     }
 
     /// The process of a program, while it lives.
@@ -163,9 +177,9 @@ impl Keeper {
         meta.ok().and_then(|meta| usize::try_from(meta.len()).ok()).unwrap_or(0)
     }
 
-    /// Ends the keeper and everything that it started, and waits until all are gone.
+    /// Ends the supervisor and everything that it started, and waits until all are gone.
     pub(crate) fn end(&self) -> Result<()> {
-        let mut shell = self.shell();
+        let Some(mut shell) = self.shell() else { return Ok(()) };
         // Those that are about to end are not found any more, but must be waited for.
         let running = processes::all_recorded(&self.dir);
         if let Some(orders) = shell.orders.take() {
@@ -175,14 +189,14 @@ impl Keeper {
             }
             // Later than the signal: a shell that lives would begin to sweep.
             drop(orders);
-            shell.child.wait().context("failed to wait for the keeper")?;
+            shell.child.wait().context("failed to wait for the supervisor")?;
         }
         processes::end_all(&self.dir, running, PATIENCE)?;
         leftovers::remove(&self.dir)
     }
 
-    fn shell(&self) -> MutexGuard<'_, Shell> {
-        self.shell.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shell(&self) -> Option<MutexGuard<'_, Shell>> {
+        self.shell.as_ref().map(|shell| shell.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn pid_file(&self, name: &str) -> PathBuf {
@@ -194,7 +208,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             eprintln!("{error:#}");
@@ -207,7 +221,7 @@ fn start_script(dir: &Path, program: &Program) -> String {
     let mut script = String::new();
     let _ = writeln!(script, "cd {} || exit 1", quote(&dir.to_string_lossy()));
     if program.place == Place::Machine {
-        script += OWN_KEEPER;
+        script += OWN_SUPERVISOR;
         let _ = writeln!(script, "echo $$ > {}.pid", program.name);
     } else {
         let _ = writeln!(script, "read -r pid rest < {MACHINE_PROC}/self/stat || exit 1");
@@ -221,13 +235,13 @@ fn start_script(dir: &Path, program: &Program) -> String {
     script
 }
 
-/// Started by a keeper that died meanwhile: nobody would end it.
-const OWN_KEEPER: &str = "[ -z \"$1\" ] || [ \"$PPID\" = \"$1\" ] || exit 1\n";
+/// Started by a supervisor that died meanwhile: the program would never be ended.
+const OWN_SUPERVISOR: &str = "[ -z \"$1\" ] || [ \"$PPID\" = \"$1\" ] || exit 1\n";
 
 /// Enters the namespaces of the process `first` and runs the script `inner` there.
 fn enter_script(dir: &Path, first: &str, inner: &Path) -> String {
     format!(
-        "cd {} || exit 1\n{OWN_KEEPER}exec nsenter --target \"$(cat {first}.pid)\" --mount --pid --net -- sh {}\n",
+        "cd {} || exit 1\n{OWN_SUPERVISOR}exec nsenter --target \"$(cat {first}.pid)\" --mount --pid --net -- sh {}\n",
         quote(&dir.to_string_lossy()),
         quote(&inner.to_string_lossy()),
     )
@@ -264,32 +278,32 @@ mod tests {
     #[test]
     fn a_program_gets_its_arguments_unchanged_and_its_output_is_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let keeper = Keeper::start(dir.path()).unwrap();
-        keeper.run(&tail(dir.path())).unwrap();
-        wait_until("the output", || keeper.last_lines("tail") == "hello");
+        let supervisor = Supervisor::start(dir.path()).unwrap();
+        supervisor.run(&tail(dir.path())).unwrap();
+        wait_until("the output", || supervisor.last_lines("tail") == "hello");
     }
 
     #[test]
-    fn killing_one_program_leaves_the_keeper_able_to_start_it_again() {
+    fn killing_one_program_leaves_the_supervisor_able_to_start_it_again() {
         let dir = tempfile::tempdir().unwrap();
-        let keeper = Keeper::start(dir.path()).unwrap();
+        let supervisor = Supervisor::start(dir.path()).unwrap();
         for _ in 0..3 {
-            keeper.run(&tail(dir.path())).unwrap();
-            wait_until("the start", || keeper.pid("tail").is_some());
-            keeper.kill("tail").unwrap();
-            assert!(keeper.has_ended("tail"));
+            supervisor.run(&tail(dir.path())).unwrap();
+            wait_until("the start", || supervisor.pid("tail").is_some());
+            supervisor.kill("tail").unwrap();
+            assert!(supervisor.has_ended("tail"));
         }
     }
 
     #[test]
-    fn ending_the_keeper_ends_its_programs() {
+    fn ending_the_supervisor_ends_its_programs() {
         let dir = tempfile::tempdir().unwrap();
-        let keeper = Keeper::start(dir.path()).unwrap();
-        keeper.run(&tail(dir.path())).unwrap();
-        wait_until("the start", || keeper.pid("tail").is_some());
-        let pid = keeper.pid("tail").unwrap();
-        keeper.end().unwrap();
+        let supervisor = Supervisor::start(dir.path()).unwrap();
+        supervisor.run(&tail(dir.path())).unwrap();
+        wait_until("the start", || supervisor.pid("tail").is_some());
+        let pid = supervisor.pid("tail").unwrap();
+        supervisor.end().unwrap();
         assert!(!processes::lives(pid, dir.path()));
-        assert!(keeper.run(&tail(dir.path())).is_err());
+        assert!(supervisor.run(&tail(dir.path())).is_err());
     }
 }

@@ -15,14 +15,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::audit;
 use crate::control_plane::AUDIT_LOG;
-use crate::{leftovers, processes, usage};
+use crate::{leftovers, processes};
 
 const LOCK: &str = "lock";
 /// The owner's wish, kept in the directory so that it also binds whoever sweeps it.
 const KEEP: &str = "keep";
-/// Where its owner wants to have on record what the operator did, for the same reason kept here.
-const USAGE: &str = "usage";
+/// Where its owner wants to have the audit log, for the same reason kept here.
+const AUDIT_TO: &str = "audit-to";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `target/lab` of the workspace that this crate was built in.
@@ -35,14 +36,14 @@ pub(crate) fn root() -> PathBuf {
 /// A claimed directory. It is removed when this is dropped, unless the user wants to keep it or something is left that only
 /// the directory tells of. The next sweep tries again then.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct Directory {
     root: PathBuf,
     dir: PathBuf,
     /// Held, never read.
     _lock: File,
 }
 
-impl Home {
+impl Directory {
     /// Sweeps the lab, then makes the directory anew and claims it.
     pub(crate) fn claim(root: &Path, name: &str) -> Result<Self> {
         check_name(name)?;
@@ -58,9 +59,9 @@ impl Home {
             );
         }
         clear(&dir)?;
-        // With its lock it is one that the sweep could not give up; without, all is on record.
+        // With its lock it is one that the sweep could not give up; without, its audit log is kept.
         if dir.join(LOCK).exists() {
-            record_usage(&dir)?;
+            keep_audit_log(&dir)?;
         }
         remove(&dir)?;
         DirBuilder::new()
@@ -74,8 +75,8 @@ impl Home {
         if std::env::var_os("AQUIFER_LAB_KEEP").is_some() {
             File::create(dir.join(KEEP))?;
         }
-        if let Some(into) = std::env::var_os(usage::VARIABLE) {
-            std::fs::write(dir.join(USAGE), into.as_encoded_bytes())?;
+        if let Some(into) = std::env::var_os(audit::KEEP_IN) {
+            std::fs::write(dir.join(AUDIT_TO), into.as_encoded_bytes())?;
         }
         Ok(Self { root, dir, _lock: lock })
     }
@@ -91,7 +92,7 @@ impl Home {
             let path = entry?.path();
             if path.is_dir() {
                 std::fs::remove_dir_all(&path)?;
-            } else if ![LOCK, KEEP, USAGE].iter().any(|name| path.ends_with(name)) {
+            } else if ![LOCK, KEEP, AUDIT_TO].iter().any(|name| path.ends_with(name)) {
                 std::fs::remove_file(&path)?;
             }
         }
@@ -99,7 +100,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for Directory {
     fn drop(&mut self) {
         let result = lock_lab(&self.root).and_then(|_lab| clear(&self.dir).and_then(|()| give_up(&self.dir)));
         if let Err(error) = result {
@@ -154,25 +155,22 @@ fn clear(dir: &Path) -> Result<()> {
     leftovers::remove(dir)
 }
 
-/// Removes the directory, or just its lock when its owner wanted to look into it. What is to be on record is written down before; when that
-/// fails all stays, because a call that is lost here would be one that nobody made.
+/// Removes the directory, or just its lock when its owner wanted to look into it. The audit log is kept before, where its owner wants
+/// that; when it cannot be kept all stays, because a call that is lost here would look like one that was never made.
 fn give_up(dir: &Path) -> Result<()> {
-    record_usage(dir)?;
+    keep_audit_log(dir)?;
     remove_or_keep(dir)
 }
 
-fn record_usage(dir: &Path) -> Result<()> {
-    let Ok(into) = std::fs::read(dir.join(USAGE)) else { return Ok(()) };
+fn keep_audit_log(dir: &Path) -> Result<()> {
+    let Ok(into) = std::fs::read(dir.join(AUDIT_TO)) else { return Ok(()) };
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let log = dir.join(AUDIT_LOG);
     if !log.exists() {
         return Ok(());
     }
-    usage::record(&name, &log, Path::new(OsStr::from_bytes(&into))).with_context(|| {
-        format!(
-            "what the operator did is not on record, so {} stays: remove it if that does not matter",
-            dir.display()
-        )
+    audit::keep(&name, &log, Path::new(OsStr::from_bytes(&into))).with_context(|| {
+        format!("cannot keep the audit log, so {} stays: remove it if that does not matter", dir.display())
     })
 }
 
@@ -239,22 +237,22 @@ mod tests {
     #[test]
     fn a_running_cluster_cannot_be_claimed_again_and_says_who_runs_it() {
         let root = tempfile::tempdir().unwrap();
-        let home = Home::claim(root.path(), "a").unwrap();
-        let error = Home::claim(root.path(), "a").unwrap_err().to_string();
+        let directory = Directory::claim(root.path(), "a").unwrap();
+        let error = Directory::claim(root.path(), "a").unwrap_err().to_string();
         assert!(error.contains(&std::process::id().to_string()), "{error}");
-        drop(home);
-        Home::claim(root.path(), "a").unwrap();
+        drop(directory);
+        Directory::claim(root.path(), "a").unwrap();
     }
 
     #[test]
     fn a_sweep_leaves_claimed_directories_and_foreign_files_alone() {
         let root = tempfile::tempdir().unwrap();
-        let home = Home::claim(root.path(), "live").unwrap();
+        let directory = Directory::claim(root.path(), "live").unwrap();
         std::fs::create_dir(root.path().join("notes")).unwrap();
         std::fs::create_dir(root.path().join("dead")).unwrap();
         std::fs::write(root.path().join("dead").join(LOCK), "1").unwrap();
         sweep(root.path()).unwrap();
-        assert!(home.dir().exists());
+        assert!(directory.dir().exists());
         assert!(root.path().join("notes").exists());
         assert!(!root.path().join("dead").exists());
     }
@@ -262,54 +260,57 @@ mod tests {
     #[test]
     fn a_directory_is_given_up_only_after_what_runs_in_it() {
         let root = tempfile::tempdir().unwrap();
-        let home = Home::claim(root.path(), "a").unwrap();
-        let file = home.dir().join("file");
+        let directory = Directory::claim(root.path(), "a").unwrap();
+        let file = directory.dir().join("file");
         std::fs::write(&file, "").unwrap();
         let mut child = std::process::Command::new("tail").arg("-f").arg(&file).spawn().unwrap();
-        std::fs::write(home.dir().join("tail.pid"), child.id().to_string()).unwrap();
-        drop(home);
+        std::fs::write(directory.dir().join("tail.pid"), child.id().to_string()).unwrap();
+        drop(directory);
         assert!(!file.exists());
         assert!(child.try_wait().unwrap().is_some(), "it runs without its directory");
     }
 
-    /// A directory whose owner was killed after the operator had listed pods.
-    fn dead_with_a_call(root: &Path, into: &Path) -> PathBuf {
+    /// A directory whose owner was killed, with an audit log that is to be kept.
+    fn dead_with_a_log(root: &Path, into: &Path) -> PathBuf {
         let dead = root.join("dead");
         std::fs::create_dir(&dead).unwrap();
         std::fs::write(dead.join(LOCK), "1").unwrap();
-        std::fs::write(dead.join(USAGE), into.as_os_str().as_bytes()).unwrap();
-        let call = serde_json::json!({
-            "stage": "ResponseComplete", "verb": "list", "requestURI": "/api/v1/pods", "objectRef": {"resource": "pods"},
-            "user": {"username": crate::install::USER}, "responseStatus": {"code": 200},
-        });
-        std::fs::write(dead.join(AUDIT_LOG), format!("{call}\n")).unwrap();
+        std::fs::write(dead.join(AUDIT_TO), into.as_os_str().as_bytes()).unwrap();
+        std::fs::write(dead.join(AUDIT_LOG), "a call\n").unwrap();
         dead
     }
 
-    #[test]
-    fn what_the_operator_did_is_on_record_also_when_its_cluster_was_killed() {
-        let root = tempfile::tempdir().unwrap();
-        let into = root.path().join(".usage");
-        let dead = dead_with_a_call(root.path(), &into);
-        sweep(root.path()).unwrap();
-        assert!(!dead.exists());
-        let found = usage::read(&into).unwrap();
-        assert!(found.iter().any(|usage| usage.cluster == "dead" && usage.resource == "pods"), "{found:?}");
+    fn kept(into: &Path) -> Vec<String> {
+        let files = std::fs::read_dir(into).unwrap().flatten();
+        files.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect()
     }
 
     #[test]
-    fn what_cannot_be_put_on_record_stays_until_it_can() {
+    fn the_audit_log_is_kept_also_when_its_cluster_was_killed() {
         let root = tempfile::tempdir().unwrap();
-        let into = root.path().join(".usage");
-        let dead = dead_with_a_call(root.path(), &into);
+        let into = root.path().join(".audit");
+        for expected in 1..=2 {
+            // The second cluster of the same name has a log of its own.
+            let dead = dead_with_a_log(root.path(), &into);
+            sweep(root.path()).unwrap();
+            assert!(!dead.exists());
+            assert_eq!(kept(&into), vec!["a call\n"; expected]);
+        }
+    }
+
+    #[test]
+    fn a_cluster_whose_audit_log_cannot_be_kept_stays_until_it_can() {
+        let root = tempfile::tempdir().unwrap();
+        let into = root.path().join(".audit");
+        let dead = dead_with_a_log(root.path(), &into);
         std::fs::write(&into, "in the way").unwrap();
         let error = format!("{:#}", sweep(root.path()).unwrap_err());
-        assert!(error.contains("not on record") && dead.exists(), "{error}");
-        assert!(Home::claim(root.path(), "dead").is_err() && dead.exists());
+        assert!(error.contains("cannot keep the audit log") && dead.exists(), "{error}");
+        assert!(Directory::claim(root.path(), "dead").is_err() && dead.exists());
         std::fs::remove_file(&into).unwrap();
         sweep(root.path()).unwrap();
         assert!(!dead.exists());
-        assert_eq!(usage::read(&into).unwrap().len(), 1);
+        assert_eq!(kept(&into).len(), 1);
     }
 
     #[test]

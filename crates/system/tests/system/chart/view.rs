@@ -11,7 +11,7 @@ use aquifer_lab::install::{USER, apply};
 use aquifer_lab::{Call, Cluster, Mark, eventually, recipe};
 use serde_json::{Value, json};
 
-use super::{HOME, PATIENCE, USERS};
+use super::{OPERATOR, PATIENCE, USERS};
 
 const PODS: &str = "app.kubernetes.io/name=aquifer,app.kubernetes.io/component=operator";
 /// The folder of the chart.
@@ -43,7 +43,7 @@ impl<'a> Story<'a> {
         let home = self.cluster.dir().join("helm");
         let mut command = Command::new(recipe::program("helm")?);
         command.args(arguments);
-        command.args(["--namespace", HOME, "--kubeconfig"]).arg(self.cluster.kubeconfig());
+        command.args(["--namespace", OPERATOR, "--kubeconfig"]).arg(self.cluster.kubeconfig());
         command.envs(["CACHE", "CONFIG", "DATA"].map(|what| (format!("HELM_{what}_HOME"), home.join(what))));
         succeeded(&command.output()?)
     }
@@ -75,7 +75,7 @@ impl<'a> Story<'a> {
     /// The operator's pods that are not on their way out.
     pub fn pods(&self) -> Result<Vec<Value>> {
         let list: Value =
-            serde_json::from_str(&self.kubectl(&["get", "pods", "-n", HOME, "-l", PODS, "-o", "json"])?)?;
+            serde_json::from_str(&self.kubectl(&["get", "pods", "-n", OPERATOR, "-l", PODS, "-o", "json"])?)?;
         let all = list["items"].as_array().context("not a list")?;
         Ok(all.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).cloned().collect())
     }
@@ -96,14 +96,22 @@ impl<'a> Story<'a> {
 
     pub async fn no_pods(&self) -> Result<()> {
         eventually(PATIENCE, "no pod of the operator is left", || async {
-            let left = self.kubectl(&["get", "pods", "-n", HOME, "-o", "name"])?;
+            let left = self.kubectl(&["get", "pods", "-n", OPERATOR, "-o", "name"])?;
             if left.is_empty() { Ok(Some(())) } else { Err(anyhow!("{left}")) }
         })
         .await
     }
 
     pub fn holder(&self) -> Result<String> {
-        self.kubectl(&["get", "lease", "-n", HOME, "aquifer-efs", "-o", "jsonpath={.spec.holderIdentity}"])
+        self.kubectl(&[
+            "get",
+            "lease",
+            "-n",
+            OPERATOR,
+            "aquifer-efs",
+            "-o",
+            "jsonpath={.spec.holderIdentity}",
+        ])
     }
 
     /// The pod that holds the lease.
@@ -134,7 +142,7 @@ impl<'a> Story<'a> {
         self.volumes("WHERE:.metadata.namespace")
     }
 
-    /// With what changes whenever anybody writes to them.
+    /// With what changes at every write to them.
     pub fn versions(&self) -> Result<BTreeSet<String>> {
         self.volumes("VERSION:.metadata.resourceVersion")
     }
@@ -170,8 +178,8 @@ impl<'a> Story<'a> {
         let mut text = String::from("what the cluster said then:");
         for arguments in [
             &["get", "pods", "-A", "-o", "wide"][..],
-            &["get", "events", "-n", HOME, "--sort-by=.lastTimestamp"],
-            &["logs", "-n", HOME, "-l", PODS, "--prefix", "--tail=40"],
+            &["get", "events", "-n", OPERATOR, "--sort-by=.lastTimestamp"],
+            &["logs", "-n", OPERATOR, "-l", PODS, "--prefix", "--tail=40"],
             &["get", "sharedvolumes,pvc,pv,lease,components", "-A"],
         ] {
             let said = self.kubectl(arguments).unwrap_or_else(|error| error.to_string());

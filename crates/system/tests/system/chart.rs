@@ -9,15 +9,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use aquifer_lab::operator::{self, Profile};
 use aquifer_lab::{Call, eventually};
 use serde_json::{Value, json};
+use xtask::operator_image::{self, Profile};
 
 use self::view::{CHART, Story, names, succeeded};
 use aquifer_lab::install::apply;
 
 /// Where the operator runs.
-const HOME: &str = "aquifer-system";
+const OPERATOR: &str = "aquifer-system";
 /// Where the users of this story work.
 const USERS: &str = "smoke";
 /// What a user may wait when the leader dies.
@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_mins(2);
 #[tokio::test]
 async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<()> {
     let began = Instant::now();
-    let built = tokio::task::spawn_blocking(|| operator::image(Profile::of_tests())).await??;
+    let built = tokio::task::spawn_blocking(|| operator_image::image(Profile::of_tests())).await??;
     println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
-    let cluster = crate::storage::shared().await?;
+    let cluster = aquifer_lab::rook::shared().await?;
     let mut story = Story::new(cluster, &built.program);
     match story.tell(&built.image.archive).await {
         Ok(()) => Ok(()),
@@ -44,7 +44,9 @@ impl Story<'_> {
         self.installed_by_helm().await?;
         let leader = self.leader().await?;
         self.killed(&leader, "its pod deleted with force", "two", |story| {
-            story.kubectl(&["delete", "pod", "-n", HOME, &leader, "--force", "--grace-period=0"]).map(drop)
+            story
+                .kubectl(&["delete", "pod", "-n", OPERATOR, &leader, "--force", "--grace-period=0"])
+                .map(drop)
         })
         .await?;
         self.two_replicas_ready().await?;
@@ -60,12 +62,12 @@ impl Story<'_> {
 
     /// Two replicas in a namespace that takes only pods of the strictest standard, and what one gets from them.
     async fn installed_by_helm(&mut self) -> Result<()> {
-        for name in [HOME, USERS] {
+        for name in [OPERATOR, USERS] {
             let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
             apply(&self.cluster.client()?, namespace).await?;
         }
-        let usual = self.kubectl(&["run", "usual", "-n", HOME, "--image", self.cluster.probe_image()?]);
+        let usual = self.kubectl(&["run", "usual", "-n", OPERATOR, "--image", self.cluster.probe_image()?]);
         let refused = usual.err().context("the namespace takes any pod")?.to_string();
         ensure!(refused.contains("violates PodSecurity"), "{refused}");
         let values = "podDisruptionBudget.enabled=true";
@@ -94,7 +96,7 @@ impl Story<'_> {
 
         let budget = "jsonpath={.status.currentHealthy} of {.status.expectedPods}, {.status.disruptionsAllowed} may go";
         eventually(PATIENCE, "the PodDisruptionBudget sees both pods", || async {
-            let seen = self.kubectl(&["get", "pdb", "-n", HOME, "aquifer", "-o", budget])?;
+            let seen = self.kubectl(&["get", "pdb", "-n", OPERATOR, "aquifer", "-o", budget])?;
             if seen == "2 of 2, 1 may go" { Ok(Some(())) } else { Err(anyhow!("{seen}")) }
         })
         .await?;
@@ -116,7 +118,7 @@ impl Story<'_> {
             let url = format!("http://{host}:8080/metrics");
             self.cluster.exec(USERS, "probe", &["/tools", "get", &url]).await
         };
-        let service = format!("aquifer-metrics.{HOME}.svc.cluster.local");
+        let service = format!("aquifer-metrics.{OPERATOR}.svc.cluster.local");
         let text =
             eventually(PATIENCE, "the Service answers", async || get(&service).await.map(Some)).await?;
         ensure!(text.contains("\naquifer_leader{family=\"efs\"} "), "{text}");
@@ -150,7 +152,7 @@ impl Story<'_> {
         let killed = Instant::now();
         kill(self)?;
         self.share(volume).await?;
-        let (holder, held) = eventually(PATIENCE, "somebody else holds the lease", || async {
+        let (holder, held) = eventually(PATIENCE, "another replica holds the lease", || async {
             let now = self.holder()?;
             Ok((!now.is_empty() && now != lease).then(|| (now, killed.elapsed())))
         })
@@ -207,7 +209,7 @@ impl Story<'_> {
         ensure!(new.iter().all(|pod| !old.contains(pod)), "{old:?} are now {new:?}");
         let leader = self.leader().await?;
         self.at_rest().await?;
-        let log = self.kubectl(&["logs", "-n", HOME, &leader])?;
+        let log = self.kubectl(&["logs", "-n", OPERATOR, &leader])?;
         ensure!(log.contains(r#""level":"DEBUG""#), "no word of the new level: {log}");
         self.untouched(&before, mark)?;
         self.done("all pods are new and say more; the volumes were not written to");
@@ -253,7 +255,7 @@ impl Story<'_> {
         self.aquifer(&["uninstall", "--yes"])?;
         self.no_pods().await?;
         let left = self.kubectl(&["get", "components", "-o", "name"])?;
-        ensure!(left.is_empty(), "the next installation would do without {left}");
+        ensure!(left.is_empty(), "the next installation would lack {left}");
         self.done("aquifer uninstall: the pods are gone");
         Ok(())
     }

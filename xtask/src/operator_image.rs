@@ -3,16 +3,15 @@
 //! The same sources give the same bytes, wherever the checkout, the cargo home and the compiler are: their places are
 //! not in the program.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use aquifer_lab::Lab;
+use aquifer_lab::recipe::{self, Image};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
-
-use crate::control_plane::hex;
-use crate::home::{self, open_lock};
-use crate::recipe::{self, Image};
 
 /// The image's name; no registry answers there. It is the default of the chart and of `aquifer install`.
 pub const NAME: &str = concat!("localhost/aquifer:", env!("CARGO_PKG_VERSION"));
@@ -54,16 +53,15 @@ impl Built {
     /// Of the image's archive, in hexadecimal digits.
     pub fn sha256(&self) -> Result<String> {
         let archive = &self.image.archive;
-        let bytes =
-            std::fs::read(archive).with_context(|| format!("failed to read {}", archive.display()))?;
-        Ok(hex(&Sha256::digest(bytes)))
+        let bytes = std::fs::read(archive).with_context(|| format!("cannot read {}", archive.display()))?;
+        Ok(format!("{:x}", Sha256::digest(bytes)))
     }
 }
 
 /// Builds the image of this checkout, below `target/image`. When nothing has changed that takes a second; what cargo says is shown
 /// on standard error. Blocks.
 pub fn image(profile: Profile) -> Result<Built> {
-    let target = home::root().parent().map(Path::to_path_buf).context("there is no target folder")?;
+    let target = Lab::root().parent().map(Path::to_path_buf).context("there is no target folder")?;
     let workspace = target.parent().context("there is no workspace")?;
     image_of(workspace, &target, profile)
 }
@@ -74,10 +72,11 @@ pub fn image_of(workspace: &Path, target: &Path, profile: Profile) -> Result<Bui
         Profile::Release => target.join("image"),
         Profile::Dev => target.join("image/dev"),
     };
-    std::fs::create_dir_all(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     // Cargo takes turns by itself, the rest does not.
-    let lock = open_lock(&dir.join("lock"))?;
-    flock(&lock, FlockOperation::LockExclusive).context("failed to wait for another build of the image")?;
+    let lock =
+        File::create(dir.join("lock")).with_context(|| format!("cannot write to {}", dir.display()))?;
+    flock(&lock, FlockOperation::LockExclusive).context("cannot wait for another build of the image")?;
     let workspace = workspace.canonicalize().with_context(|| format!("no {}", workspace.display()))?;
     let target = target.canonicalize().with_context(|| format!("no {}", target.display()))?;
     let program = program(&workspace, &target, profile)?;
@@ -91,7 +90,7 @@ pub fn image_of(workspace: &Path, target: &Path, profile: Profile) -> Result<Bui
             std::fs::remove_file(&noted)?;
         }
         recipe::archive_of(&containerfile, &program, NAME, &archive)?;
-        std::fs::write(&noted, made_of).with_context(|| format!("failed to write {}", noted.display()))?;
+        std::fs::write(&noted, made_of).with_context(|| format!("cannot write {}", noted.display()))?;
     }
     Ok(Built { image: Image { name: NAME.to_owned(), archive }, program })
 }
@@ -140,7 +139,7 @@ fn program(workspace: &Path, target: &Path, profile: Profile) -> Result<PathBuf>
     }
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     let status = cargo.current_dir(workspace).stdin(Stdio::null()).stdout(Stdio::null()).status();
-    let status = status.context("failed to run setpriv (Debian: util-linux)")?;
+    let status = status.context("cannot run setpriv (Debian: util-linux)")?;
     ensure!(
         status.success(),
         "the operator did not build as a static program for {triple} ({status}); see above"
@@ -158,8 +157,8 @@ fn cargo_home() -> Result<PathBuf> {
 /// seconds to read in one without optimisation.
 fn made_of(program: &Path, containerfile: &Path) -> Result<String> {
     let written = std::fs::metadata(program).and_then(|meta| Ok((meta.len(), meta.modified()?)));
-    let written = written.with_context(|| format!("failed to look at {}", program.display()))?;
+    let written = written.with_context(|| format!("cannot look at {}", program.display()))?;
     let text = std::fs::read_to_string(containerfile)
-        .with_context(|| format!("failed to read {}", containerfile.display()))?;
+        .with_context(|| format!("cannot read {}", containerfile.display()))?;
     Ok(format!("{written:?}\n{text}\n{:?}", recipe::told_to_buildah()))
 }

@@ -1,8 +1,8 @@
 //! What the operator asked a cluster's API server for, distilled from the audit log: each kind of question once, so that it
-//! can outlive the cluster. Judges nothing.
+//! can be kept and compared. Judges nothing.
 //!
 //! Recorded is every call by a service account of the operator's namespace, and every write under a field manager of the operator's by
-//! anybody else, which should not exist.
+//! any other user, which should not exist.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -11,13 +11,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use aquifer_family::{Account, Rights};
+use aquifer_lab::audit::{self, Audit, Call, Mark};
+use aquifer_lab::install::NAMESPACE;
 use serde::{Deserialize, Serialize};
-
-use crate::audit::{Audit, Call, Mark};
-use crate::install::NAMESPACE;
-
-/// Where clusters started now leave their record when they end.
-pub const VARIABLE: &str = "AQUIFER_LAB_USAGE";
 
 /// Stands for all namespaces but the operator's own and those that rules name, and for all names that no rule names.
 pub const ANY: &str = "*";
@@ -49,14 +45,23 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Whether this is a write of an operator that ran as somebody else than its own account.
+    /// Whether this is a write of an operator that ran as another user than its own account.
     pub fn is_in_disguise(&self) -> bool {
         !is_account(&self.user)
     }
 }
 
+/// Distils the kept audit logs of a directory into one file for each cluster there, and removes them.
+pub fn distil_all(dir: &Path) -> Result<()> {
+    for (cluster, log) in audit::kept(dir)? {
+        record(&cluster, &log, dir)?;
+        fs::remove_file(log.path()).with_context(|| format!("cannot remove {}", log.path().display()))?;
+    }
+    Ok(())
+}
+
 /// Appends what happened in a cluster to its file in a directory.
-pub(crate) fn record(cluster: &str, log: &Path, into: &Path) -> Result<()> {
+fn record(cluster: &str, log: &Audit, into: &Path) -> Result<()> {
     let found = distil(cluster, log)?;
     if found.is_empty() {
         return Ok(());
@@ -67,10 +72,12 @@ pub(crate) fn record(cluster: &str, log: &Path, into: &Path) -> Result<()> {
         text.push('\n');
     }
     let path = into.join(format!("{cluster}.jsonl"));
-    fs::create_dir_all(into)
-        .and_then(|()| OpenOptions::new().create(true).append(true).open(&path))
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .with_context(|| format!("failed to write {}", path.display()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Everything that clusters recorded in a directory. An absent directory holds nothing.
@@ -82,7 +89,7 @@ pub fn read(dir: &Path) -> Result<BTreeSet<Usage>> {
         if path.extension().is_none_or(|extension| extension != "jsonl") {
             continue;
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         for line in text.lines() {
             let usage =
                 serde_json::from_str(line).with_context(|| format!("{} is not a record", path.display()))?;
@@ -92,10 +99,9 @@ pub fn read(dir: &Path) -> Result<BTreeSet<Usage>> {
     Ok(all)
 }
 
-fn distil(cluster: &str, log: &Path) -> Result<BTreeSet<Usage>> {
+fn distil(cluster: &str, audit: &Audit) -> Result<BTreeSet<Usage>> {
     let mut found = BTreeSet::new();
     let named = Named::by_rules();
-    let audit = Audit::new(log.to_path_buf());
     audit.each(audit.beginning(), Mark::END, |call| {
         if !call.resource.is_empty() && is_of_the_operator(&call) {
             let usage = brief(cluster, &call, &named);
@@ -166,7 +172,7 @@ impl Named {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::install::USER;
+    use aquifer_lab::install::USER;
     use serde_json::{Value, json};
 
     fn event(user: &str, verb: &str, uri: &str, object: &Value, code: u16) -> String {
@@ -181,13 +187,13 @@ mod tests {
 
     fn recorded(log: &str) -> Vec<Usage> {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("audit.log");
-        std::fs::write(&path, log).unwrap();
-        let into = dir.path().join("usage");
-        record("one", &path, &into).unwrap();
-        // A cluster of the same name adds to it.
-        record("one", &path, &into).unwrap();
-        read(&into).unwrap().into_iter().collect()
+        // Two clusters of one name add up.
+        for n in 1..=2 {
+            std::fs::write(dir.path().join(format!("one.{n}.audit")), log).unwrap();
+        }
+        distil_all(dir.path()).unwrap();
+        assert!(audit::kept(dir.path()).unwrap().is_empty(), "distilled logs are removed");
+        read(dir.path()).unwrap().into_iter().collect()
     }
 
     #[test]

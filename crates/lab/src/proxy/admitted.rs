@@ -1,4 +1,4 @@
-//! What a request and a watch hold while they are in the house, and give back when they are dropped.
+//! Requests and watches that the proxy has admitted: they count as open until they are dropped.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::After;
 use super::fault::Fault;
-use super::state::{Dead, Life, Pass, Seq, Shared};
+use super::state::{ClientRun, Dead, Pass, Seq, Shared};
 use super::target::Target;
 
-/// The right of one request to be in the house. Dropped, it is out.
-pub(super) struct Ticket {
+/// One request that was admitted. It counts as open until this is dropped.
+pub(super) struct Admitted {
     pub(super) shared: Arc<Shared>,
-    pub(super) life: Life,
+    pub(super) client_run: ClientRun,
     pub(super) seq: Option<Seq>,
     pub(super) changes: bool,
     pub(super) at_server: bool,
 }
 
-impl Ticket {
+impl Admitted {
     /// Waits for leave to forward, and takes it. Cancelled, nothing is taken.
     pub(super) async fn pass(&mut self) -> Result<(), Dead> {
         let shared = Arc::clone(&self.shared);
@@ -61,13 +61,13 @@ impl Ticket {
         if after == After::Crash {
             shared.crash_locked(state);
         }
-        let alive = state.alive(&self.life);
+        let alive = state.alive(&self.client_run);
         drop(guard);
         if alive { Ok(()) } else { Err(Dead) }
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Admitted {
     fn drop(&mut self) {
         if !self.changes {
             return;

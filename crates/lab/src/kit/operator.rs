@@ -1,0 +1,161 @@
+//! The operator inside a test: controllers in a thread and a runtime of their own, so that stopping it is as sudden as a crash.
+//! The one file that knows how the engine runs controllers. Never runs as administrator unless it is given such an account.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result, ensure};
+use aquifer_engine::Controller;
+use aquifer_engine::health::Health;
+use aquifer_engine::latest::{Sender, latest};
+use aquifer_engine::lease::{self, Leadership};
+use aquifer_engine::live::client_config;
+use aquifer_engine::metrics::Metrics;
+use aquifer_engine::runner::{self, Context};
+use aquifer_engine::runtime::Runtime;
+use futures::future::{BoxFuture, FutureExt as _, select_all};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio_util::sync::CancellationToken;
+
+use super::{DEADLINE, metrics};
+use crate::eventually;
+use crate::install::Account;
+
+/// A running operator. Dropping it ends it.
+pub struct Operator {
+    stop: CancellationToken,
+    resync: Sender<u64>,
+    thread: Option<JoinHandle<()>>,
+    /// What it is not ready for yet.
+    pub health: Health,
+    /// What it counts.
+    pub metrics: Metrics,
+}
+
+/// What an operator is told to run, while it starts.
+pub struct Controllers {
+    context: Context,
+    running: Vec<BoxFuture<'static, ()>>,
+}
+
+impl Controllers {
+    /// Runs a controller.
+    pub fn run<C: Controller>(&mut self, controller: C) {
+        self.running.push(runner::run(controller, self.context.clone()).boxed());
+    }
+
+    /// From now on: controllers act only while this process holds the lease. Without it they always may.
+    pub fn elect(&mut self, config: lease::Config) {
+        let (leadership, _) = lease::elect(
+            self.context.client.clone(),
+            &self.context.runtime,
+            config,
+            CancellationToken::new(),
+        );
+        self.context.leadership = leadership;
+    }
+
+    /// The operator's client, for controllers that need one.
+    pub fn client(&self) -> kube::Client {
+        self.context.client.clone()
+    }
+
+    /// The operator's counters.
+    pub fn metrics(&self) -> Metrics {
+        self.context.metrics.clone()
+    }
+}
+
+impl Operator {
+    /// Starts what `set_up` says, under an account.
+    pub fn start(account: &Account, set_up: impl FnOnce(&mut Controllers) + Send + 'static) -> Self {
+        let stop = CancellationToken::new();
+        let (resync, resynced) = latest(0);
+        let (health, metrics) = (Health::default(), Metrics::default());
+        let work = {
+            let (stop, kubeconfig) = (stop.clone(), account.kubeconfig.clone());
+            let (health, metrics) = (health.clone(), metrics.clone());
+            async move {
+                let context = Context {
+                    client: client_of(&kubeconfig).await?,
+                    runtime: Runtime::system(),
+                    leadership: Leadership::always(),
+                    metrics,
+                    health,
+                    // Never cancelled: a crash is not announced.
+                    shutdown: CancellationToken::new(),
+                    resync: resynced,
+                };
+                let mut controllers = Controllers { context, running: Vec::new() };
+                set_up(&mut controllers);
+                ensure!(!controllers.running.is_empty(), "an operator without a controller");
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    _ = select_all(controllers.running) => {}
+                }
+                anyhow::Ok(())
+            }
+        };
+        let thread = std::thread::spawn(move || {
+            let ended = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
+                let ended = runtime.block_on(work);
+                runtime.shutdown_background();
+                ended
+            });
+            // The test sees only that nothing happens; the reason is on its standard error.
+            if let Err(error) = ended.context("cannot make a runtime").and_then(|ended| ended) {
+                eprintln!("cannot run the operator: {error:#}");
+            }
+        });
+        Self { stop, resync, thread: Some(thread), health, metrics }
+    }
+
+    /// Every object has another pass.
+    pub fn resync(&self) {
+        self.resync.increment();
+    }
+
+    /// Every object has another pass; waits until this controller has had `n` of them.
+    pub async fn resync_all(&self, controller: &str, n: u64) -> Result<()> {
+        let before = self.passes(controller);
+        self.resync();
+        eventually(DEADLINE, &format!("{controller} has had {n} more passes"), || async {
+            let passes = self.passes(controller) - before;
+            ensure!(passes >= n, "{passes} of {n}");
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    /// How many passes of a controller have ended.
+    pub fn passes(&self, controller: &str) -> u64 {
+        metrics::sum(&self.metrics.text(), "aquifer_controller_passes_total", &[("controller", controller)])
+    }
+
+    /// Ends it when called, for the fault proxy: at once, whatever it was doing.
+    pub fn killer(&self) -> impl Fn() + Send + Sync + 'static + use<> {
+        let stop = self.stop.clone();
+        move || stop.cancel()
+    }
+
+    /// Ends it at once, whatever it was doing, and waits until nothing of it runs.
+    pub fn crash(mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A client as the operator makes it.
+pub async fn client_of(kubeconfig: &Path) -> Result<kube::Client> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(client_config(config))?)
+}
