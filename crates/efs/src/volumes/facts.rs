@@ -1,6 +1,5 @@
 //! What decisions need to know of a volume, a claim and the driver, read from their objects. Reads, does not judge.
 
-use crate::names::labels;
 use aquifer_api::component::ComponentReason;
 use aquifer_base::{Reason, Uid};
 use aquifer_engine::intent::{OWNER, OWNER_UID};
