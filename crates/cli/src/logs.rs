@@ -7,16 +7,18 @@ use tracing_subscriber::filter::LevelFilter;
 /// How log lines look.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Format {
-    /// One JSON object a line
+    /// One JSON object on each line
     Json,
-    /// For reading
+    /// Text for people
     Pretty,
 }
 
 /// Starts logging to standard error.
 pub fn start(format: Format, filter: &str) -> anyhow::Result<()> {
     let refused = |why: &str| {
-        anyhow::anyhow!("--log-level {filter}: {why} (for example: info, or aquifer_engine=debug,info)")
+        anyhow::anyhow!(
+            "cannot use --log-level {filter}: {why} (for example: info, or aquifer_engine=debug,info)"
+        )
     };
     // A filter takes any other word alone for the name of a module, and would silence all the rest.
     for word in filter.split(',').filter(|part| !part.contains('=')) {

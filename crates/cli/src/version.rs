@@ -51,7 +51,7 @@ async fn in_time(answer: impl Future<Output = anyhow::Result<String>>) -> String
 }
 
 async fn kubernetes(client: &Client) -> anyhow::Result<String> {
-    Ok(client.apiserver_version().await.context("the cluster does not answer")?.git_version)
+    Ok(client.apiserver_version().await.context("cannot ask the cluster")?.git_version)
 }
 
 async fn operator(client: &Client) -> anyhow::Result<String> {

@@ -52,6 +52,13 @@ fn flags_and_variables_carry_the_familys_name_and_do_not_collide() {
 }
 
 #[test]
+fn a_foreign_kind_says_what_happens_without_it() {
+    for kind in all().into_iter().flat_map(Family::needs) {
+        assert!(kind.without.ends_with('.') && !kind.group.is_empty(), "{kind:?}");
+    }
+}
+
+#[test]
 fn variables_of_an_installation_are_those_of_flags() {
     for family in all() {
         let command = family.flags(clap::Command::new("run"));

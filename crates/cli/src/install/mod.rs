@@ -131,8 +131,10 @@ async fn rehearse(
     }
     let homeless = found.first().is_none_or(Option::is_none);
     for (object, live) in objects.iter().zip(&found) {
-        // In a namespace that is still to be made, nothing can be tried.
-        if object.namespace().is_none() || !homeless {
+        // In the operator's namespace nothing can be tried while it is still to be made. All others must be there.
+        if !homeless
+            || object.namespace().as_deref() != objects.first().map(|home| home.name_any()).as_deref()
+        {
             apply::try_out(client, object, live.as_ref(), take_over).await?;
         }
     }
@@ -156,7 +158,7 @@ fn print(objects: &[DynamicObject]) -> anyhow::Result<()> {
 /// Something that can be an image; which ones can be pulled, only the nodes know.
 fn image(text: &str) -> anyhow::Result<String> {
     if text.is_empty() || text.contains(char::is_whitespace) {
-        bail!("an image is named like registry.example/aquifer:0.1.0");
+        bail!("an image is written like registry.example/aquifer:0.1.0");
     }
     Ok(text.to_owned())
 }
@@ -165,7 +167,7 @@ fn image(text: &str) -> anyhow::Result<String> {
 fn namespace(text: &str) -> anyhow::Result<String> {
     let plain = text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if text.is_empty() || text.len() > 63 || !plain || text.starts_with('-') || text.ends_with('-') {
-        bail!("a namespace has 1 to 63 of a-z, 0-9 and -, and neither begins nor ends with -");
+        bail!("a namespace has 1 to 63 characters of a-z, 0-9 and -, and neither begins nor ends with -");
     }
     Ok(text.to_owned())
 }
