@@ -7,8 +7,8 @@ use clap::{ArgMatches, Args, FromArgMatches as _, ValueEnum};
 use k8s_openapi::api::core::v1::Toleration;
 
 use crate::driver::{Driver, Management};
+use crate::manifests::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
 use crate::names::driver;
-use crate::statics::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
 
 // The ids of all families' flags share one command, so each carries the family's name.
 #[derive(Args)]

@@ -1,5 +1,5 @@
 //! SharedVolumes on AWS EFS: a namespace gets a shared, writable volume from one small object ([`volumes`]), and the driver
-//! that mounts it is kept on every worker ([`driver`], with its content in [`statics`]). [`family`](family()) says all that others
+//! that mounts it is kept on every worker ([`driver`], with its content in [`manifests`]). [`family`](family()) says all that others
 //! need to know about it.
 
 #[cfg(test)]
@@ -9,6 +9,7 @@ mod family;
 mod fields;
 mod flags;
 pub mod kinds;
+pub mod manifests;
 pub mod names;
 mod needed;
 mod rights;
@@ -16,7 +17,6 @@ mod rights;
 mod round_trip;
 #[cfg(test)]
 mod simulated;
-pub mod statics;
 pub mod uninstall;
 pub mod volumes;
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts};
-use crate::statics::{DriverConfig, Images};
+use crate::manifests::{DriverConfig, Images};
 use crate::volumes::{
     self, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, OwnerMarks, VolumeFacts,
 };

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{ApiError, Cluster, Verb, Write};
-use crate::fault::{Class, Fault};
+use crate::failure::{Class, Failure};
 use crate::intent::{drift, foreign_additions, marked};
 use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object, ObjectRef, revision};
@@ -35,15 +35,15 @@ pub(crate) enum Done {
     /// What we decided on is out of date there: read it and decide again.
     Stale(ObjectRef),
     /// It failed.
-    Failed(Fault),
+    Failed(Failure),
 }
 
 /// What a family supplies for its steps: the name that its fields are written under, its recipes and its effects.
 #[async_trait]
 pub(crate) trait StepCode: Send + Sync {
     fn name(&self) -> &'static str;
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault>;
-    async fn effect(&self, effect: &Effect) -> Result<(), Fault>;
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure>;
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure>;
 }
 
 /// Carries out the steps of one pass.
@@ -151,7 +151,7 @@ impl Executor<'_> {
         let Some(uid) = self.owner_uid else { return self.ownerless(&target) };
         let content = match self.code.mint(&mint.recipe) {
             Ok(content) => content,
-            Err(fault) => return Done::Failed(fault),
+            Err(failure) => return Done::Failed(failure),
         };
         let data: Map<String, Value> = content
             .iter()
@@ -186,11 +186,11 @@ impl Executor<'_> {
 
     async fn effect(&self, effect: &Effect) -> Done {
         if !self.leadership.is_current() {
-            return Done::Failed(Fault::api(&effect.operation, &ApiError::NotLeader));
+            return Done::Failed(Failure::api(&effect.operation, &ApiError::NotLeader));
         }
         match self.code.effect(effect).await {
             Ok(()) => Done::Acted,
-            Err(fault) => Done::Failed(fault),
+            Err(failure) => Done::Failed(failure),
         }
     }
 
@@ -213,7 +213,10 @@ impl Executor<'_> {
     }
 
     fn ownerless(&self, target: &ObjectRef) -> Done {
-        Done::Failed(Fault::bug(format!("{target} was to be made for {}, which does not exist", self.owner)))
+        Done::Failed(Failure::bug(format!(
+            "{target} was to be made for {}, which does not exist",
+            self.owner
+        )))
     }
 
     fn live(&self, target: &ObjectRef, fresh: &Fresh) -> Option<Object> {
@@ -233,13 +236,13 @@ fn written_child(
 ) -> Done {
     match result {
         Ok(Some(object)) => match drift(intent, &object) {
-            Some(difference) => Done::Failed(Fault::bug(format!(
+            Some(difference) => Done::Failed(Failure::bug(format!(
                 "the server does not keep our intent of {target} at {difference}"
             ))),
             None => wrote(target, Some(object)),
         },
-        Ok(None) => Done::Failed(Fault::bug(format!("no answer to a write of {target}"))),
-        Err(ApiError::Immutable(said)) => Done::Failed(Fault::new(
+        Ok(None) => Done::Failed(Failure::bug(format!("no answer to a write of {target}"))),
+        Err(ApiError::Immutable(said)) => Done::Failed(Failure::new(
             Class::Invalid,
             format!("failed to {word} {target}: it cannot be changed in place: {said}"),
         )),
@@ -256,7 +259,7 @@ fn failed(target: &ObjectRef, doing: &str, error: &ApiError) -> Done {
     if error.is_stale() {
         return Done::Stale(target.clone());
     }
-    Done::Failed(Fault::api(&format!("{doing} {target}"), error))
+    Done::Failed(Failure::api(&format!("{doing} {target}"), error))
 }
 
 /// Copies what others wrote by right from the live object. A trailing `*` takes every key with that prefix.
@@ -287,12 +290,12 @@ pub(crate) async fn refresh(
     fresh: &mut Fresh,
     target: ObjectRef,
     now: Timestamp,
-) -> Result<(), Fault> {
+) -> Result<(), Failure> {
     match cluster.get(&target).await {
         Ok(object) => {
             fresh.objects.insert(target, (object, now));
             Ok(())
         }
-        Err(error) => Err(Fault::api(&format!("read {target}"), &error)),
+        Err(error) => Err(Failure::api(&format!("read {target}"), &error)),
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::fault::Class;
+use crate::failure::Class;
 use crate::object::{Kind, Object, ObjectRef};
 
 /// One write to the API.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::fault::Fault;
+use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::Kind;
 use crate::outside::Question;
@@ -69,23 +69,23 @@ pub trait Controller: Send + Sync + 'static {
         subject: &SubjectOf<Self>,
         world: &Self::World,
         now: Timestamp,
-    ) -> Result<Plan, Fault>
+    ) -> Result<Plan, Failure>
     where
         Self: Sized,
     {
         Ok(self.decide(subject, world, now))
     }
     /// Carries out an outside effect. Must be harmless when repeated with the same key.
-    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
-        Err(Fault::bug(format!("{} has no effect named {}", self.name(), effect.operation)))
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
+        Err(Failure::bug(format!("{} has no effect named {}", self.name(), effect.operation)))
     }
     /// Answers a question about the outside.
-    async fn look(&self, question: &Question) -> Result<Value, Fault> {
-        Err(Fault::bug(format!("{} cannot answer {question}", self.name())))
+    async fn look(&self, question: &Question) -> Result<Value, Failure> {
+        Err(Failure::bug(format!("{} cannot answer {question}", self.name())))
     }
     /// Makes the content of a Secret.
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
-        Err(Fault::bug(format!("{} has no recipe named {recipe}", self.name())))
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
+        Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
     }
     /// Objects that must exist for the controller to have subjects at all; created when absent, never changed.
     fn bootstrap(&self) -> Vec<Intent> {

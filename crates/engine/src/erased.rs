@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::act::StepCode;
 use crate::controller::{Controller, SubjectOf};
-use crate::fault::Fault;
+use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::{Key, Kind, Object};
 use crate::outside::Question;
@@ -40,9 +40,9 @@ pub(crate) trait Erased: StepCode {
     fn shape(&self) -> Shape;
     fn observe(&self, key: &Key, object: Option<&Object>, view: &View<'_>) -> Observation;
     /// Decides on what `observe` has seen.
-    async fn decision(&self, seen: &(dyn Any + Send + Sync), now: Timestamp) -> Result<Plan, Fault>;
+    async fn decision(&self, seen: &(dyn Any + Send + Sync), now: Timestamp) -> Result<Plan, Failure>;
     fn summarize(&self, report: &mut Report, deleting: bool);
-    async fn look(&self, question: &Question) -> Result<Value, Fault>;
+    async fn look(&self, question: &Question) -> Result<Value, Failure>;
     fn bootstrap(&self) -> Vec<Value>;
     fn longest_backoff(&self) -> Option<Duration>;
     fn resync(&self) -> Duration;
@@ -53,10 +53,10 @@ impl<C: Controller> StepCode for C {
     fn name(&self) -> &'static str {
         Controller::name(self)
     }
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
         Controller::mint(self, recipe)
     }
-    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
         Controller::effect(self, effect).await
     }
 }
@@ -90,9 +90,9 @@ impl<C: Controller> Erased for C {
         Observation::Seen(Box::new((subject, world)))
     }
 
-    async fn decision(&self, seen: &(dyn Any + Send + Sync), now: Timestamp) -> Result<Plan, Fault> {
+    async fn decision(&self, seen: &(dyn Any + Send + Sync), now: Timestamp) -> Result<Plan, Failure> {
         let Some((subject, world)) = seen.downcast_ref::<(SubjectOf<C>, C::World)>() else {
-            return Err(Fault::bug(format!(
+            return Err(Failure::bug(format!(
                 "{} was given the world of another controller",
                 Controller::name(self)
             )));
@@ -112,7 +112,7 @@ impl<C: Controller> Erased for C {
         report.fields.extend(after.into_iter().filter(|(name, value)| before.get(name) != Some(value)));
     }
 
-    async fn look(&self, question: &Question) -> Result<Value, Fault> {
+    async fn look(&self, question: &Question) -> Result<Value, Failure> {
         Controller::look(self, question).await
     }
     fn bootstrap(&self) -> Vec<Value> {

@@ -108,7 +108,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::fault::FailureReason;
+    use crate::failure::FailureReason;
     use crate::model::Model;
     use crate::status::State;
 

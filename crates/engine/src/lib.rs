@@ -12,7 +12,7 @@ pub mod compare;
 pub mod controller;
 mod erased;
 mod events;
-pub mod fault;
+pub mod failure;
 pub mod health;
 pub mod intent;
 mod kept;
@@ -43,7 +43,7 @@ pub mod view;
 mod watching;
 
 pub use controller::{Controller, SubjectOf};
-pub use fault::{Class, FailureReason, Fault};
+pub use failure::{Class, Failure, FailureReason};
 pub use intent::Intent;
 pub use object::{Identity, Key, Kind, Object, ObjectRef};
 pub use outside::Question;

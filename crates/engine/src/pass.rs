@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::act::{Done, Executor, refresh};
 use crate::cluster::{Cluster, Verb};
 use crate::erased::{Erased, Observation};
-use crate::fault::{Class, Fault, together};
+use crate::failure::{Class, Failure, combined};
 use crate::intent::OWNER_UID;
 use crate::lease::Leadership;
 use crate::object::{Identity, Key, Object, ObjectRef, revision};
@@ -32,7 +32,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// What a pass needs that is not the cluster: the time, and answers from outside.
 #[async_trait]
-pub(crate) trait Around: Send + Sync {
+pub(crate) trait Environment: Send + Sync {
     /// What time it is.
     fn now(&self) -> Timestamp;
     /// Puts a question to the outside for a key; true when the answer is there at once.
@@ -46,7 +46,7 @@ pub(crate) struct Pass<'a> {
     pub stores: &'a Stores,
     pub outside: &'a Outside,
     pub leadership: &'a Leadership,
-    pub around: &'a dyn Around,
+    pub environment: &'a dyn Environment,
     pub key: &'a Key,
     /// Own writes that the caches have not reached in time: these, and all of their kinds, are read live.
     pub lagging: &'a [ObjectRef],
@@ -62,7 +62,7 @@ pub(crate) struct Outcome {
     /// How far the caches must come before the next pass.
     pub written: Vec<(ObjectRef, Progress)>,
     /// What failed.
-    pub faults: Vec<Fault>,
+    pub failures: Vec<Failure>,
     /// When to look again.
     pub wake_after: Option<Duration>,
     /// A status change was put off.
@@ -100,7 +100,7 @@ impl Pass<'_> {
             let said = panic.downcast_ref::<String>().cloned();
             let said =
                 said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
-            outcome.faults.push(Fault::bug(format!("a pass over {} panicked: {said}", self.key)));
+            outcome.failures.push(Failure::bug(format!("a pass over {} panicked: {said}", self.key)));
         }
         if outcome.undecided {
             self.report_undecided(&mut outcome).await;
@@ -110,28 +110,28 @@ impl Pass<'_> {
 
     /// The pass failed before there was a plan: the status stays as it is, except that it tells the failure.
     async fn report_undecided(&self, outcome: &mut Outcome) {
-        let (Some(subject), Some(fault)) = (outcome.subject.clone(), together(&outcome.faults)) else {
+        let (Some(subject), Some(failure)) = (outcome.subject.clone(), combined(&outcome.failures)) else {
             return;
         };
-        if fault.class == Class::Transient && self.failures < 2 {
+        if failure.class == Class::Transient && self.failures < 2 {
             return;
         }
         let mut report = Report::of(&subject, &self.controller.shape());
-        report.failed(&fault);
-        if let Err(fault) = self.write_status(&subject, report, outcome).await {
-            outcome.faults.push(fault);
+        report.failed(&failure);
+        if let Err(failure) = self.write_status(&subject, report, outcome).await {
+            outcome.failures.push(failure);
         }
     }
 
     /// What would be decided now. Reads, but writes nothing.
-    pub async fn plan(&self) -> Result<Option<Plan>, Fault> {
+    pub async fn plan(&self) -> Result<Option<Plan>, Failure> {
         let looked = self.observe(&mut Fresh::default(), &mut Outcome::default()).await?;
         let Some(looked) = looked else { return Ok(None) };
-        self.decide(&looked, self.around.now()).await.map(Some)
+        self.decide(&looked, self.environment.now()).await.map(Some)
     }
 
     /// The controller's decision; for a subject whose spec cannot be read, the engine's own: to say so and to do nothing.
-    async fn decide(&self, looked: &Looked, now: Timestamp) -> Result<Plan, Fault> {
+    async fn decide(&self, looked: &Looked, now: Timestamp) -> Result<Plan, Failure> {
         let unreadable = match &looked.observation {
             Observation::Seen(seen) => return self.controller.decision(&**seen, now).await,
             Observation::Unreadable(unreadable) => unreadable,
@@ -149,8 +149,10 @@ impl Pass<'_> {
     async fn rounds(&self, outcome: &mut Outcome) {
         let mut fresh = Fresh::default();
         for target in self.lagging {
-            if let Err(fault) = refresh(self.cluster, &mut fresh, target.clone(), self.around.now()).await {
-                outcome.faults.push(fault);
+            if let Err(failure) =
+                refresh(self.cluster, &mut fresh, target.clone(), self.environment.now()).await
+            {
+                outcome.failures.push(failure);
                 return;
             }
         }
@@ -161,23 +163,23 @@ impl Pass<'_> {
                     return;
                 }
                 Ok(Round::Again) => {}
-                Err(fault) => {
-                    outcome.faults.push(fault);
+                Err(failure) => {
+                    outcome.failures.push(failure);
                     return;
                 }
             }
         }
-        outcome.faults.push(Fault::new(
+        outcome.failures.push(Failure::new(
             Class::Transient,
             format!("the world around {} keeps changing; looking again later", self.key),
         ));
     }
 
-    async fn round(&self, fresh: &mut Fresh, outcome: &mut Outcome) -> Result<Round, Fault> {
+    async fn round(&self, fresh: &mut Fresh, outcome: &mut Outcome) -> Result<Round, Failure> {
         let Some(looked) = self.observe(fresh, outcome).await? else {
             return Ok(Round::Finished);
         };
-        let plan = self.decide(&looked, self.around.now()).await?;
+        let plan = self.decide(&looked, self.environment.now()).await?;
         let Looked { subject, observation, asked } = &looked;
         let subject = subject.as_ref();
         tracing::debug!(controller = self.controller.name(), key = %self.key, ?plan, "Decided");
@@ -196,10 +198,10 @@ impl Pass<'_> {
     }
 
     /// Looks until nothing is missing. None when the pass must wait for something.
-    async fn observe(&self, fresh: &mut Fresh, outcome: &mut Outcome) -> Result<Option<Looked>, Fault> {
+    async fn observe(&self, fresh: &mut Fresh, outcome: &mut Outcome) -> Result<Option<Looked>, Failure> {
         let target = self.controller.kind().key(self.key);
         for _ in 0..LOOKS {
-            let now = self.around.now();
+            let now = self.environment.now();
             let (looked, wants) = {
                 let view = View {
                     stores: self.stores,
@@ -234,23 +236,29 @@ impl Pass<'_> {
                 return Ok(None);
             }
         }
-        Err(Fault::bug(format!("{} never stops asking about {}", self.controller.name(), self.key)))
+        Err(Failure::bug(format!("{} never stops asking about {}", self.controller.name(), self.key)))
     }
 
     /// Reads what was missing; false when an answer from outside is still to come.
-    async fn read_missing(&self, wants: Vec<Want>, fresh: &mut Fresh, now: Timestamp) -> Result<bool, Fault> {
+    async fn read_missing(
+        &self,
+        wants: Vec<Want>,
+        fresh: &mut Fresh,
+        now: Timestamp,
+    ) -> Result<bool, Failure> {
         let mut complete = true;
         for want in wants {
             match want {
                 Want::Object(target) => refresh(self.cluster, fresh, target, now).await?,
                 Want::List(listing) => {
                     let objects = self.cluster.list(&listing).await;
-                    let objects = objects.map_err(|error| Fault::api(&format!("list {listing}"), &error))?;
+                    let objects =
+                        objects.map_err(|error| Failure::api(&format!("list {listing}"), &error))?;
                     let objects: Arc<[Object]> = objects.into();
                     self.outside.keep_list(listing.clone(), Arc::clone(&objects), now);
                     fresh.lists.insert(listing, (objects, now));
                 }
-                Want::Answer(question) => complete &= self.around.ask(question, self.key).await,
+                Want::Answer(question) => complete &= self.environment.ask(question, self.key).await,
             }
         }
         Ok(complete)
@@ -260,7 +268,7 @@ impl Pass<'_> {
     /// disagree, and a pair that only looks broken must not be torn down. False when the decision must be made again on it.
     ///
     /// A subject that is being deleted never comes back, and all that is its own goes: it is enough that it is still there.
-    async fn on_firm_ground(&self, subject: Option<&Object>, fresh: &mut Fresh) -> Result<bool, Fault> {
+    async fn on_firm_ground(&self, subject: Option<&Object>, fresh: &mut Fresh) -> Result<bool, Failure> {
         if fresh.live {
             return Ok(true);
         }
@@ -270,7 +278,7 @@ impl Pass<'_> {
         };
         let target = self.controller.kind().key(self.key);
         if !fresh.objects.contains_key(&target) {
-            refresh(self.cluster, fresh, target.clone(), self.around.now()).await?;
+            refresh(self.cluster, fresh, target.clone(), self.environment.now()).await?;
         }
         let now = fresh.objects.get(&target).and_then(|(now, _)| now.as_ref());
         Ok(now.is_some_and(|now| now.uid() == deleting.uid()))
@@ -284,7 +292,7 @@ impl Pass<'_> {
         asked: &[Question],
         fresh: &mut Fresh,
         outcome: &mut Outcome,
-    ) -> Result<Round, Fault> {
+    ) -> Result<Round, Failure> {
         let seen = subject.map(Object::identity);
         let mut executor = Executor {
             code: self.controller,
@@ -301,7 +309,7 @@ impl Pass<'_> {
                 if !self.settle(vec![done], asked, fresh, outcome).await? {
                     return Ok(Round::Again);
                 }
-                if !outcome.faults.is_empty() {
+                if !outcome.failures.is_empty() {
                     return Ok(Round::Finished);
                 }
                 let version = |seen: Option<Identity>| seen.unwrap_or_default().version;
@@ -314,7 +322,7 @@ impl Pass<'_> {
             if !self.settle(done, asked, fresh, outcome).await? {
                 return Ok(Round::Again);
             }
-            if !outcome.faults.is_empty() {
+            if !outcome.failures.is_empty() {
                 return Ok(Round::Finished);
             }
         }
@@ -339,7 +347,7 @@ impl Pass<'_> {
         asked: &[Question],
         fresh: &mut Fresh,
         outcome: &mut Outcome,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, Failure> {
         let subject = self.controller.kind().key(self.key);
         let mut current = true;
         for done in done {
@@ -351,7 +359,7 @@ impl Pass<'_> {
                     }
                     outcome.written.retain(|(written, _)| *written != target);
                     outcome.written.push((target.clone(), progress));
-                    fresh.objects.insert(target, (object, self.around.now()));
+                    fresh.objects.insert(target, (object, self.environment.now()));
                 }
                 Done::Acted => {
                     outcome.effects += 1;
@@ -359,18 +367,18 @@ impl Pass<'_> {
                     current = false;
                 }
                 Done::Stale(target) => {
-                    refresh(self.cluster, fresh, target, self.around.now()).await?;
+                    refresh(self.cluster, fresh, target, self.environment.now()).await?;
                     current = false;
                 }
-                Done::Failed(fault) => {
+                Done::Failed(failure) => {
                     // Whether an effect happened is not known: what we believed about the outside is not either.
                     self.outside.forget(asked);
-                    outcome.faults.push(fault);
+                    outcome.failures.push(failure);
                 }
             }
         }
         // A failure is reported before looking again, or it could hide behind a step that keeps changing.
-        Ok(current || !outcome.faults.is_empty())
+        Ok(current || !outcome.failures.is_empty())
     }
 
     async fn hold(&self, executor: &Executor<'_>, subject: Option<&Object>) -> Option<Done> {
@@ -393,7 +401,7 @@ impl Pass<'_> {
                 Done::Wrote(target, written, Progress::Revision(version))
             }
             Err(error) if error.is_stale() => Done::Stale(target),
-            Err(error) => Done::Failed(Fault::api(&format!("hold {target}"), &error)),
+            Err(error) => Done::Failed(Failure::api(&format!("hold {target}"), &error)),
         })
     }
 
@@ -420,7 +428,7 @@ impl Pass<'_> {
                 Done::Wrote(target, written, Progress::Released(uid, held))
             }
             Err(error) if error.is_stale() => Done::Stale(target),
-            Err(error) => Done::Failed(Fault::api(&format!("release {target}"), &error)),
+            Err(error) => Done::Failed(Failure::api(&format!("release {target}"), &error)),
         })
     }
 
@@ -451,15 +459,15 @@ impl Pass<'_> {
     }
 
     /// Writes the status, if it says something new, and if it is time to say it.
-    async fn report(&self, plan: &Plan, outcome: &mut Outcome) -> Result<Round, Fault> {
+    async fn report(&self, plan: &Plan, outcome: &mut Outcome) -> Result<Round, Failure> {
         let Some(subject) = outcome.subject.clone() else { return Ok(Round::Finished) };
         let Some(mut report) = plan.status.clone() else { return Ok(Round::Finished) };
         keep_records(&mut report, plan, &self.controller.kind().key(self.key));
-        if let Some(fault) = together(&outcome.faults) {
-            if fault.class == Class::Transient && self.failures < 2 {
+        if let Some(failure) = combined(&outcome.failures) {
+            if failure.class == Class::Transient && self.failures < 2 {
                 return Ok(Round::Finished); // probably gone with the next try
             }
-            report.failed(&fault);
+            report.failed(&failure);
         }
         self.write_status(&subject, report, outcome).await
     }
@@ -469,9 +477,9 @@ impl Pass<'_> {
         subject: &Object,
         mut report: Report,
         outcome: &mut Outcome,
-    ) -> Result<Round, Fault> {
+    ) -> Result<Round, Failure> {
         self.controller.summarize(&mut report, subject.deleting());
-        let Some(change) = change(subject, &report, &self.controller.shape(), self.around.now()) else {
+        let Some(change) = change(subject, &report, &self.controller.shape(), self.environment.now()) else {
             return Ok(Round::Finished);
         };
         if report.urgency == Urgency::Soon && !self.status_due {
@@ -506,7 +514,7 @@ impl Pass<'_> {
                 outcome.wake_after = Some(outcome.wake_after.map_or(SOON, |after| after.min(SOON)));
                 Ok(Round::Finished)
             }
-            Err(error) => Err(Fault::api(&format!("update the status of {target}"), &error)),
+            Err(error) => Err(Failure::api(&format!("update the status of {target}"), &error)),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::fault::Fault;
+use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::{Identity, Key, ObjectRef};
 use crate::status::Report;
@@ -166,9 +166,10 @@ impl Effect {
     }
 
     /// The arguments, as the type that they were made from.
-    pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        T::deserialize(&self.arguments)
-            .map_err(|error| Fault::bug(format!("cannot read the arguments of {}: {error}", self.operation)))
+    pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        T::deserialize(&self.arguments).map_err(|error| {
+            Failure::bug(format!("cannot read the arguments of {}: {error}", self.operation))
+        })
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct Ended {
 
 impl Queue {
     /// A queue whose keys wait this long at most after a failure.
-    pub fn impatient(longest_backoff: Option<Duration>) -> Self {
+    pub fn with_longest_backoff(longest_backoff: Option<Duration>) -> Self {
         Self { longest_backoff, ..Self::default() }
     }
 
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn an_impatient_queue_never_waits_longer_than_it_may() {
-        let mut queue = Queue::impatient(Some(Duration::from_secs(3)));
+        let mut queue = Queue::with_longest_backoff(Some(Duration::from_secs(3)));
         let mut now = Instant::now();
         for _ in 0..6 {
             queue.wake(&key());

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::controller::{Controller, SubjectOf};
-use crate::fault::{Class, Fault};
+use crate::failure::{Class, Failure};
 use crate::plan::Plan;
 use crate::status::cut;
 use crate::subject::Subject;
@@ -98,16 +98,16 @@ impl Remote {
         subject: &Subject<Spec, Status>,
         world: &W,
         now: Timestamp,
-    ) -> Result<Plan, Fault> {
+    ) -> Result<Plan, Failure> {
         let asked = sealed(Asked { subject, world, now });
         let body =
-            serde_json::to_vec(&asked).map_err(|e| Fault::bug(format!("failed to encode a world: {e}")))?;
+            serde_json::to_vec(&asked).map_err(|e| Failure::bug(format!("failed to encode a world: {e}")))?;
         tokio::time::timeout(DEADLINE, self.post(body))
             .await
             .unwrap_or_else(|_| Err(self.trouble(&format!("no answer within {} s", DEADLINE.as_secs()))))
     }
 
-    async fn post(&self, body: Vec<u8>) -> Result<Plan, Fault> {
+    async fn post(&self, body: Vec<u8>) -> Result<Plan, Failure> {
         let request = Request::post(self.url.clone())
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Full::from(body))
@@ -126,8 +126,8 @@ impl Remote {
         opened(&body).map_err(|why| self.trouble(&format!("cannot read the answer: {why}")))
     }
 
-    fn trouble(&self, what: &impl ToString) -> Fault {
-        Fault::new(
+    fn trouble(&self, what: &impl ToString) -> Failure {
+        Failure::new(
             Class::Transient,
             format!("failed to get a decision from {}: {}", self.url, what.to_string()),
         )

@@ -17,7 +17,7 @@ use crate::cluster::{ApiError, Cluster, Verb, Write};
 use crate::controller::Controller;
 use crate::erased::Erased;
 use crate::events::Events;
-use crate::fault::{Class, gravest};
+use crate::failure::{Class, most_severe};
 use crate::health::Health;
 use crate::latest::Receiver;
 use crate::lease::Leadership;
@@ -25,7 +25,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::object::{Key, Object, ObjectRef};
 use crate::outside::{Outside, Question};
-use crate::pass::{Around, Outcome, Pass};
+use crate::pass::{Environment, Outcome, Pass};
 use crate::queue::{Ended, Queue, Turn};
 use crate::runtime::Runtime;
 use crate::store::{Store, Stores, Woken};
@@ -88,7 +88,7 @@ async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
         runtime,
         controller,
     });
-    let queue = Queue::impatient(shared.controller.longest_backoff());
+    let queue = Queue::with_longest_backoff(shared.controller.longest_backoff());
     Runner { shared, context, queue, passes: JoinSet::new(), running: BTreeMap::new() }.run(woken).await;
 }
 
@@ -214,10 +214,10 @@ impl Runner {
                 self.running.remove(&id);
                 let unwatched =
                     outcome.written.iter().any(|(target, _)| !self.shared.stores.contains_key(&target.kind));
-                let fault = gravest(&outcome.faults);
+                let failure = most_severe(&outcome.failures);
                 let ended = Ended {
-                    failed: fault.is_some_and(|f| f.class != Class::Waiting),
-                    slow: fault.is_some_and(|f| f.class == Class::Invalid),
+                    failed: failure.is_some_and(|f| f.class != Class::Waiting),
+                    slow: failure.is_some_and(|f| f.class == Class::Invalid),
                     wake_after: outcome.wake_after,
                     status_waits: outcome.status_waits,
                     written: outcome.written,
@@ -283,10 +283,10 @@ fn generation_mark(object: &Object) -> i64 {
     object.generation() * 2 + i64::from(object.deleting())
 }
 
-struct Surroundings(Arc<Shared>);
+struct PassEnvironment(Arc<Shared>);
 
 #[async_trait]
-impl Around for Surroundings {
+impl Environment for PassEnvironment {
     fn now(&self) -> Timestamp {
         self.0.runtime.now()
     }
@@ -302,14 +302,14 @@ impl Around for Surroundings {
 
 async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcome) {
     let started = Runtime::instant();
-    let around = Surroundings(Arc::clone(&shared));
+    let environment = PassEnvironment(Arc::clone(&shared));
     let outcome = Pass {
         controller: &*shared.controller,
         cluster: &shared.live,
         stores: &shared.stores,
         outside: &shared.outside,
         leadership: &context.leadership,
-        around: &around,
+        environment: &environment,
         key: &turn.key,
         lagging: &turn.lagging,
         failures: turn.failures,
@@ -318,17 +318,17 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
     .run()
     .await;
     let name = shared.controller.name();
-    let fault = gravest(&outcome.faults);
-    let word = fault.map_or(if outcome.parked { "parked" } else { "ok" }, |fault| fault.class.as_str());
+    let failure = most_severe(&outcome.failures);
+    let word = failure.map_or(if outcome.parked { "parked" } else { "ok" }, |failure| failure.class.as_str());
     context.metrics.pass(name, word, started.elapsed().as_secs_f64(), outcome.effects);
-    for fault in &outcome.faults {
-        match fault.class {
+    for failure in &outcome.failures {
+        match failure.class {
             Class::Bug => {
                 context.metrics.panicked(name);
-                tracing::error!(controller = name, key = %turn.key, %fault, "A pass failed by a bug");
+                tracing::error!(controller = name, key = %turn.key, %failure, "A pass failed by a bug");
             }
-            Class::Waiting => tracing::debug!(controller = name, key = %turn.key, %fault, "A pass waits"),
-            _ => tracing::warn!(controller = name, key = %turn.key, %fault, "A pass failed"),
+            Class::Waiting => tracing::debug!(controller = name, key = %turn.key, %failure, "A pass waits"),
+            _ => tracing::warn!(controller = name, key = %turn.key, %failure, "A pass failed"),
         }
     }
     if let Some(subject) = &outcome.subject {
@@ -344,7 +344,7 @@ async fn look(shared: Arc<Shared>, question: Question) {
     let asked = tokio::time::timeout(LOOK_DEADLINE, shared.controller.look(&question)).await;
     let answer: Result<Value, String> = match asked {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(fault)) => Err(fault.message),
+        Ok(Err(failure)) => Err(failure.message),
         Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     };
     let keys = shared.outside.put(&question, answer, shared.runtime.now());

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::act::{Done, Executor, StepCode, refresh};
 use crate::cluster::Cluster;
-use crate::fault::{Class, Fault};
+use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
 use crate::object::Key;
 use crate::outside::Outside;
@@ -37,8 +37,8 @@ pub trait Service: Send + Sync + 'static {
     /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::get`].
     fn answer(&self, request: &Self::Request, view: &View<'_>, now: Timestamp) -> Answer<Self::Reply>;
     /// Makes the content of a Secret.
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
-        Err(Fault::bug(format!("{} has no recipe named {recipe}", self.name())))
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
+        Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
     }
 }
 
@@ -65,11 +65,11 @@ impl<S: Service> StepCode for ServiceCode<'_, S> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
         self.0.mint(recipe)
     }
-    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
-        Err(Fault::bug(format!("a server has no effects, not even {}", effect.operation)))
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
+        Err(Failure::bug(format!("a server has no effects, not even {}", effect.operation)))
     }
 }
 
@@ -80,7 +80,7 @@ impl<S: Service> Server<S> {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, request: &S::Request) -> Result<S::Reply, Fault> {
+    pub async fn handle(&self, request: &S::Request) -> Result<S::Reply, Failure> {
         let (owner, owner_uid) = self.service.owner(request);
         let leadership = Leadership::always(); // servers hold no lease
         let code = ServiceCode(&self.service);
@@ -97,7 +97,7 @@ impl<S: Service> Server<S> {
         for _ in 0..ROUNDS {
             let Some(answer) = self.look(request, &owner, &mut fresh).await? else { continue };
             if let Some(step) = answer.steps.iter().find(|step| !allowed(step)) {
-                return Err(Fault::bug(format!(
+                return Err(Failure::bug(format!(
                     "a server may only create or compare and swap, not {step:?}"
                 )));
             }
@@ -113,14 +113,14 @@ impl<S: Service> Server<S> {
                         refresh(&*self.cluster, &mut fresh, target, self.runtime.now()).await?;
                         settled = false;
                     }
-                    Done::Failed(fault) => return Err(fault),
+                    Done::Failed(failure) => return Err(failure),
                 }
             }
             if settled {
                 return Ok(answer.reply);
             }
         }
-        Err(Fault::new(Class::Transient, format!("the world around {owner} keeps changing; ask again")))
+        Err(Failure::new(Class::Transient, format!("the world around {owner} keeps changing; ask again")))
     }
 
     async fn look(
@@ -128,7 +128,7 @@ impl<S: Service> Server<S> {
         request: &S::Request,
         owner: &Key,
         fresh: &mut Fresh,
-    ) -> Result<Option<Answer<S::Reply>>, Fault> {
+    ) -> Result<Option<Answer<S::Reply>>, Failure> {
         let now = self.runtime.now();
         let outside = Outside::default();
         let (answer, wants) = {

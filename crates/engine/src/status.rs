@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::fault::{Class, Fault};
+use crate::failure::{Class, Failure};
 use crate::object::Object;
 
 /// What a status shall say.
@@ -187,12 +187,12 @@ impl Report {
 
     /// How a failure shows by default: `Ready` is false, with the class's reason. What will probably pass leaves `Ready`
     /// alone and shows as `Progressing`.
-    pub fn failed(&mut self, fault: &Fault) {
-        let (kind, state) = match fault.class {
+    pub fn failed(&mut self, failure: &Failure) {
+        let (kind, state) = match failure.class {
             Class::Transient => ("Progressing", State::True),
             _ => ("Ready", State::False),
         };
-        self.set(Condition::new(kind, state, fault.class.reason(), &fault.message).warning());
+        self.set(Condition::new(kind, state, failure.class.reason(), &failure.message).warning());
         self.urgency = Urgency::Now;
     }
 }

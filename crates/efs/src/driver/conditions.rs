@@ -5,7 +5,7 @@ use aquifer_engine::{Condition, Key, Report, Seen, State};
 
 use super::facts::PartFacts;
 use crate::kinds::DAEMON_SET;
-use crate::statics::{Manifest, POD_SECURITY};
+use crate::manifests::{Manifest, POD_SECURITY};
 
 /// How many names a message lists.
 const NAMES: usize = 5;

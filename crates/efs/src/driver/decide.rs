@@ -11,7 +11,7 @@ use super::facts::{DefinitionFacts, PartFacts};
 use super::world::World;
 use super::{Driver, Management, Subject};
 use crate::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, STORAGE_CLASS};
-use crate::statics;
+use crate::manifests;
 
 /// While something holds the driver, how often it is looked at again.
 const HELD: Duration = Duration::from_secs(3);
@@ -49,7 +49,7 @@ pub(super) fn decide(driver: &Driver, subject: &Subject, world: &World) -> Plan 
         let objects = recorded(subject).cloned().collect();
         return Plan::none().status(conditions::moved(&subject.key, place, &world.config.namespace, objects));
     }
-    let parts: Vec<Part<'_>> = statics::manifests(&world.config)
+    let parts: Vec<Part<'_>> = manifests::manifests(&world.config)
         .into_iter()
         .zip(&world.objects)
         .map(|(manifest, live)| {

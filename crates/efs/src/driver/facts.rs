@@ -5,7 +5,7 @@ use aquifer_engine::{Identity, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::statics::POD_SECURITY;
+use crate::manifests::POD_SECURITY;
 
 /// One object of the driver as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! The controller of the EFS driver: the objects of [`crate::statics`] are made, kept exactly as they should be, and taken away
+//! The controller of the EFS driver: the objects of [`crate::manifests`] are made, kept exactly as they should be, and taken away
 //! when the driver is no longer wanted. Its subject is the [`Component`](aquifer_api::component::Component) `efs-driver`,
 //! which says what is wanted and what is there.
 
@@ -22,8 +22,8 @@ use crate::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE,
     SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
+use crate::manifests::{DriverConfig, WORKER_LABEL};
 use crate::names::driver;
-use crate::statics::{DriverConfig, WORKER_LABEL};
 pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
 pub use world::World;
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::kinds::{SHARED_VOLUME, VOLUME};
-use crate::statics;
+use crate::manifests;
 
 /// A cluster in which SharedVolumes are defined and the driver is wanted.
 fn start() -> Sim<Driver> {
@@ -35,7 +35,7 @@ fn component() -> ObjectRef {
 
 /// Every object that the driver consists of on plain Kubernetes.
 fn targets() -> Vec<ObjectRef> {
-    statics::manifests(&DriverConfig::default()).into_iter().map(|manifest| manifest.target).collect()
+    manifests::manifests(&DriverConfig::default()).into_iter().map(|manifest| manifest.target).collect()
 }
 
 fn target(kind: &Kind) -> ObjectRef {
@@ -73,7 +73,7 @@ fn shared_volume(sim: &Sim<Driver>) -> ObjectRef {
 
 async fn settled(sim: &Sim<Driver>) -> usize {
     let settled = sim.settle().await;
-    assert!(settled.faults.is_empty(), "{:?}", settled.faults);
+    assert!(settled.failures.is_empty(), "{:?}", settled.failures);
     settled.writes
 }
 

@@ -9,8 +9,8 @@ use super::decide::unwanted;
 use super::facts::{DefinitionFacts, PartFacts};
 use super::{Driver, SHARED_VOLUME_CRD, Subject};
 use crate::kinds::{CRD, NODE, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
+use crate::manifests::{self, DriverConfig};
 use crate::names::driver;
-use crate::statics::{self, DriverConfig};
 
 /// What needed the driver this long ago is not asked again.
 const LIST_AGE: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const LIST_AGE: Duration = Duration::from_secs(1);
 pub struct World {
     /// What the objects depend on, as the cluster is.
     pub config: DriverConfig,
-    /// The live objects, in the order of [`statics::manifests`].
+    /// The live objects, in the order of [`manifests::manifests`].
     pub objects: Vec<Seen<Option<PartFacts>>>,
     /// The definition of SharedVolumes.
     pub definition: Seen<Option<DefinitionFacts>>,
@@ -35,7 +35,7 @@ pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> Wo
         ..driver.config.clone()
     };
     // Absence needs no proof: what is absent is created, and creating is refused if anything is there.
-    let objects = statics::manifests(&config)
+    let objects = manifests::manifests(&config)
         .iter()
         .map(|manifest| view.cached(&manifest.target).map(|live| live.as_ref().map(PartFacts::of)))
         .collect();

@@ -51,7 +51,8 @@ async fn settle(sim: &Sim<Volumes>) {
     for _ in 0..30 {
         let before = sim.model.picture();
         let settled = sim.settle().await;
-        let bugs: Vec<_> = settled.faults.iter().filter(|f| f.class == aquifer_engine::Class::Bug).collect();
+        let bugs: Vec<_> =
+            settled.failures.iter().filter(|f| f.class == aquifer_engine::Class::Bug).collect();
         assert!(bugs.is_empty(), "{bugs:?}");
         binder(&sim.model);
         if sim.model.picture() == before {

@@ -12,11 +12,11 @@ use super::api::Model;
 use super::fuse::Mode;
 use crate::controller::Controller;
 use crate::erased::Erased;
-use crate::fault::Fault;
+use crate::failure::Failure;
 use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object};
 use crate::outside::{Outside, Question};
-use crate::pass::{Around, Outcome, Pass};
+use crate::pass::{Environment, Outcome, Pass};
 use crate::plan::Plan;
 use crate::store::{Store, Stores};
 
@@ -42,7 +42,7 @@ pub struct Settled {
     /// Writes that changed something.
     pub writes: usize,
     /// Failures on the way.
-    pub faults: Vec<Fault>,
+    pub failures: Vec<Failure>,
 }
 
 impl<C: Controller> Sim<C> {
@@ -88,9 +88,9 @@ impl<C: Controller> Sim<C> {
             let (mut again, mut waits) = (false, false);
             for key in self.keys() {
                 let outcome = self.pass(&key, status_due).await;
-                again |= !outcome.faults.is_empty();
+                again |= !outcome.failures.is_empty();
                 waits |= outcome.status_waits;
-                settled.faults.extend(outcome.faults);
+                settled.failures.extend(outcome.failures);
                 if self.model.fuse.dead() {
                     self.model.fuse.revive(); // it starts again, remembering nothing
                     again = true;
@@ -107,8 +107,8 @@ impl<C: Controller> Sim<C> {
             status_due = writes == 0 && waits;
         }
         settled
-            .faults
-            .push(Fault::bug(format!("not settled after {SWEEPS} sweeps; last writes: {:?}", self.tail())));
+            .failures
+            .push(Failure::bug(format!("not settled after {SWEEPS} sweeps; last writes: {:?}", self.tail())));
         settled
     }
 
@@ -129,14 +129,14 @@ impl<C: Controller> Sim<C> {
         let outside = Outside::default();
         let stores = self.stores();
         let leadership = Leadership::always();
-        let around = Surroundings { sim: self, outside: &outside };
+        let environment = PassEnvironment { sim: self, outside: &outside };
         work(Pass {
             controller: &self.controller,
             cluster: &*self.model,
             stores: &stores,
             outside: &outside,
             leadership: &leadership,
-            around: &around,
+            environment: &environment,
             key,
             lagging: &[],
             failures: 3,
@@ -187,20 +187,20 @@ impl<C: Controller> Sim<C> {
     }
 }
 
-struct Surroundings<'a, C> {
+struct PassEnvironment<'a, C> {
     sim: &'a Sim<C>,
     outside: &'a Outside,
 }
 
 #[async_trait]
-impl<C: Controller> Around for Surroundings<'_, C> {
+impl<C: Controller> Environment for PassEnvironment<'_, C> {
     fn now(&self) -> Timestamp {
         self.sim.now()
     }
 
     async fn ask(&self, question: Question, _: &Key) -> bool {
         let answer: Result<Value, String> =
-            Erased::look(&self.sim.controller, &question).await.map_err(|fault| fault.message);
+            Erased::look(&self.sim.controller, &question).await.map_err(|failure| failure.message);
         self.outside.put(&question, answer, self.sim.now());
         true
     }
@@ -257,7 +257,7 @@ where
     script(&reference).await;
     let end = reference.settle().await;
     let mut report = WalkReport { points: reference.model().fuse.count(), ..WalkReport::default() };
-    if !end.faults.is_empty() || end.writes > 0 {
+    if !end.failures.is_empty() || end.writes > 0 {
         report.divergent.push(format!("the undisturbed run does not settle: {end:?}"));
     }
     let (picture, judged, created) =
@@ -270,7 +270,7 @@ where
             script(&sim).await;
             let last = sim.settle().await;
             let at = format!("{mode:?} at write {n}");
-            if last.writes > 0 || !last.faults.is_empty() {
+            if last.writes > 0 || !last.failures.is_empty() {
                 report.divergent.push(format!("{at}: does not come to rest: {last:?}"));
             }
             compare(&mut report, &at, &picture, &sim.model().picture());

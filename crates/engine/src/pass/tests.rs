@@ -64,15 +64,15 @@ impl<F: Fn(&Known) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
     fn decide(&self, subject: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {
         subject.object.as_ref().map(&self.0).unwrap_or_default()
     }
-    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
-        Err(Fault::new(Class::Transient, format!("{} got no answer", effect.operation)))
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
+        Err(Failure::new(Class::Transient, format!("{} got no answer", effect.operation)))
     }
 }
 
 struct Still;
 
 #[async_trait]
-impl Around for Still {
+impl Environment for Still {
     fn now(&self) -> Timestamp {
         Timestamp::UNIX_EPOCH
     }
@@ -125,7 +125,7 @@ async fn pass(
         stores: &stores,
         outside: &Outside::default(),
         leadership: &Leadership::always(),
-        around: &Still,
+        environment: &Still,
         key: &key,
         lagging: &[],
         failures,
@@ -154,7 +154,7 @@ async fn a_transient_failure_is_not_reported_before_the_third_time() {
     let decide = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("all is well"));
     for failures in 0..2 {
         let outcome = pass(&model, decide, failures, true).await;
-        assert_eq!(outcome.faults.len(), 1);
+        assert_eq!(outcome.failures.len(), 1);
         assert_eq!(model.log(), Vec::<String>::new(), "after {failures} failures nothing is said");
     }
     pass(&model, decide, 2, true).await;
@@ -172,7 +172,7 @@ async fn a_refusal_for_want_of_rights_shows_in_the_status_at_once() {
     model.refuse(&child(), ApiError::Forbidden("configmaps is forbidden".into()));
     let decide = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("all is well"));
     let outcome = pass(&model, decide, 0, true).await;
-    assert_eq!(outcome.faults[0].class, Class::Denied);
+    assert_eq!(outcome.failures[0].class, Class::Denied);
     let (state, reason, message) = condition(&model, "Ready");
     assert_eq!((state.as_str(), reason.as_str()), ("False", "AccessDenied"));
     assert!(message.contains("failed to apply ConfigMap ns/child"), "{message}");
@@ -184,7 +184,7 @@ async fn a_panic_in_a_decision_is_caught_and_reported_and_leaves_the_rest_of_the
     let model = model();
     pass(&model, |_| Plan::none().status(ready("all is well")), 0, true).await;
     let outcome = pass(&model, |_| panic!("no such thing as a well"), 0, true).await;
-    assert_eq!(outcome.faults[0].class, Class::Bug);
+    assert_eq!(outcome.failures[0].class, Class::Bug);
     let (state, reason, message) = condition(&model, "Ready");
     assert_eq!((state.as_str(), reason.as_str()), ("False", "InternalError"));
     assert!(message.contains("no such thing as a well"), "{message}");
@@ -216,7 +216,7 @@ async fn a_status_does_not_take_back_what_its_own_plan_has_recorded() {
             .status(ready("ordering"))
     };
     let outcome = pass(&model, decide, 5, true).await;
-    assert_eq!(outcome.faults.len(), 1, "{:?}", outcome.faults);
+    assert_eq!(outcome.failures.len(), 1, "{:?}", outcome.failures);
     let subject = model.object(&SUBJECT.at("ns", "x")).unwrap();
     assert_eq!(subject.text("/status/intent"), "token");
     assert_eq!(condition(&model, "Progressing").1, "Retrying", "the failure was reported");

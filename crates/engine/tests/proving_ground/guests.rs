@@ -10,7 +10,7 @@ use aquifer_engine::model::Model;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::serve::{Answer, Server, Service};
 use aquifer_engine::store::{Store, Stores};
-use aquifer_engine::{Class, Fault, Key, Mint, Record, Step, View, Watch};
+use aquifer_engine::{Class, Failure, Key, Mint, Record, Step, View, Watch};
 use jiff::Timestamp;
 
 use crate::family::{Kinds, SECRET, WellSpec, well};
@@ -75,7 +75,7 @@ impl Service for Guests {
             key.present().map_or(Reply::NotYet, |secret| Reply::Welcome { secret: secret.uid().to_owned() });
         Answer { steps, reply }
     }
-    fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+    fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
         Ok(BTreeMap::from([("key".to_owned(), Sealed::new("a guest's key"))]))
     }
 }
@@ -116,8 +116,8 @@ async fn a_server_that_wants_to_delete_is_refused_before_it_does_anything() {
     let made = model.put(&kinds.well, well(&kinds, "ns", "a", "run", &WellSpec::new(1, &[])));
     let server = server(Arc::clone(&model) as Arc<dyn Cluster>, true);
     let visit = Visit { well: made.key(), uid: Uid::new(made.uid()), guest: "ada".into() };
-    let fault = server.handle(&visit).await.unwrap_err();
-    assert_eq!(fault.class, Class::Bug);
+    let failure = server.handle(&visit).await.unwrap_err();
+    assert_eq!(failure.class, Class::Bug);
     assert_eq!(model.log(), Vec::<String>::new());
 }
 
@@ -139,7 +139,7 @@ async fn many_guests_at_two_replicas_beside_the_leader_lose_nothing_and_make_not
             for _ in 0..20 {
                 match replica.handle(&visit).await {
                     Ok(reply) => return (visit.guest, format!("{reply:?}")),
-                    Err(fault) => assert_eq!(fault.class, Class::Transient, "{fault}"),
+                    Err(failure) => assert_eq!(failure.class, Class::Transient, "{failure}"),
                 }
             }
             panic!("{} was never answered", visit.guest);

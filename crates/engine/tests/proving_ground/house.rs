@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_engine::model::Fuse;
-use aquifer_engine::{Class, Fault};
+use aquifer_engine::{Class, Failure};
 use async_trait::async_trait;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -129,16 +129,16 @@ impl Contents {
 /// How a controller reaches the house.
 #[async_trait]
 pub trait Phone: Send + Sync {
-    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault>;
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Failure>;
 }
 
-fn lost() -> Fault {
-    Fault::new(Class::Transient, "the pump house did not answer")
+fn lost() -> Failure {
+    Failure::new(Class::Transient, "the pump house did not answer")
 }
 
 #[async_trait]
 impl Phone for Arc<House> {
-    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault> {
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
         self.handle(&call).map_err(|NoReply| lost())
     }
 }
@@ -198,7 +198,7 @@ impl Line {
 
 #[async_trait]
 impl Phone for Line {
-    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault> {
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
         if !self.alive.load(Ordering::SeqCst) {
             return Err(lost());
         }

@@ -76,7 +76,7 @@ impl Scene for Stage {
             let (one, two) = (self.springs.settle().await, self.wells.settle().await);
             let quiet = one.writes + two.writes == 0;
             all.writes += one.writes + two.writes;
-            all.faults.extend(one.faults.into_iter().chain(two.faults));
+            all.failures.extend(one.failures.into_iter().chain(two.failures));
             if quiet {
                 return all;
             }
@@ -218,7 +218,7 @@ async fn at_rest_plans_are_constant_and_write_nothing() {
             assert_eq!(before, stage.wells.plan(key).await, "{key} at step {step}");
         }
         let again = stage.settle().await;
-        assert_eq!((again.writes, again.faults), (0, Vec::new()), "after step {step}");
+        assert_eq!((again.writes, again.failures), (0, Vec::new()), "after step {step}");
     }
 }
 
@@ -314,7 +314,7 @@ async fn a_child_kind_that_appears_later_holds_up_nothing_but_itself() {
     stage.model().serve(&stage.kinds.meter, false);
     act(&stage, 0);
     let settled = stage.settle().await;
-    assert_eq!(settled.faults, []);
+    assert_eq!(settled.failures, []);
     let well = stage.the_well("a");
     assert_eq!(condition(&well, "Ready"), ("True".into(), "Flowing".into()));
     assert_eq!(condition(&well, "Metered"), ("False".into(), "NotInstalled".into()));
@@ -355,7 +355,7 @@ async fn a_stale_cache_makes_no_second_object_and_no_wrong_deletion() {
     for kind in [CONFIG_MAP, CLAIM, stage.kinds.meter.clone()] {
         stage.wells.freeze(&kind);
     }
-    assert_eq!(stage.settle().await.faults, []);
+    assert_eq!(stage.settle().await.failures, []);
     assert!(stage.model().created().values().all(|n| *n == 1), "{:?}", stage.model().created());
     assert_eq!(condition(&stage.the_well("a"), "Ready").0, "True");
     // The cache of the subjects stands still: it still shows the taps that the user has just dropped, and no deletion.

@@ -10,7 +10,7 @@ use aquifer_engine::model::Fuse;
 use aquifer_engine::process::Family;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::simulation::{Delays, Process, World, first_difference, run};
-use aquifer_engine::{Fault, Kind};
+use aquifer_engine::{Failure, Kind};
 use async_trait::async_trait;
 
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, condition, spring, well, well_status};
@@ -33,7 +33,7 @@ struct SlowLine {
 
 #[async_trait]
 impl Phone for SlowLine {
-    async fn call(&self, call: Call) -> Result<Option<Pump>, Fault> {
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
         let takes = || Duration::from_millis(self.runtime.random() % (self.slowest + 1));
         tokio::time::sleep(takes()).await;
         let answer = self.house.call(call).await;

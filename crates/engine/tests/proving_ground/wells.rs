@@ -12,7 +12,7 @@ use aquifer_engine::cluster::Cluster;
 use aquifer_engine::remote::Remote;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{
-    Controller, Effect, Fault, Key, Kind, Object, ObjectRef, Plan, Present, Question, Shape, View, Watch,
+    Controller, Effect, Failure, Key, Kind, Object, ObjectRef, Plan, Present, Question, Shape, View, Watch,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -106,19 +106,19 @@ impl Controller for Wells {
         decide::decide(&self.kinds, &self.run, subject, world, now)
     }
 
-    async fn decision(&self, subject: &Subject, world: &World, now: Timestamp) -> Result<Plan, Fault> {
+    async fn decision(&self, subject: &Subject, world: &World, now: Timestamp) -> Result<Plan, Failure> {
         match &self.decider {
             Some(remote) => remote.decide(subject, world, now).await,
             None => Ok(self.decide(subject, world, now)),
         }
     }
 
-    async fn effect(&self, effect: &Effect) -> Result<(), Fault> {
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
         let call = match effect.operation.as_str() {
             "order" => {
                 let Ordering { buyer, number, size, secret } = effect.arguments()?;
                 let key = self.keys.get(&SECRET.key(&secret)).await;
-                let key = key.map_err(|error| Fault::api("read the key", &error))?;
+                let key = key.map_err(|error| Failure::api("read the key", &error))?;
                 let key = key.as_ref().map(fingerprint).unwrap_or_default();
                 Call::Order { buyer: buyer.to_string(), number, size, key }
             }
@@ -131,13 +131,13 @@ impl Controller for Wells {
         self.house.call(call).await.map(drop)
     }
 
-    async fn look(&self, question: &Question) -> Result<Value, Fault> {
+    async fn look(&self, question: &Question) -> Result<Value, Failure> {
         let about = question.about.clone();
         let call = if question.source == "order" { Call::FindOrder(about) } else { Call::FindPump(about) };
         Ok(json!(self.house.call(call).await?))
     }
 
-    fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Fault> {
+    fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
         let bytes: Vec<u8> = (0..4).flat_map(|_| self.runtime.random().to_be_bytes()).collect();
         Ok(BTreeMap::from([("key".to_owned(), Sealed::new(bytes))]))
     }

@@ -77,20 +77,20 @@ impl Reason for FailureReason {
 /// One failed step, classified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
-pub struct Fault {
+pub struct Failure {
     /// Its class.
     pub class: Class,
     /// What failed, where, and what to do.
     pub message: String,
 }
 
-impl Fault {
-    /// A fault of a class.
+impl Failure {
+    /// A failure of a class.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         Self { class, message: message.into() }
     }
 
-    /// A fault of our own making.
+    /// A failure of our own making.
     pub fn bug(message: impl Into<String>) -> Self {
         Self::new(Class::Bug, message)
     }
@@ -101,9 +101,9 @@ impl Fault {
     }
 }
 
-/// The gravest of several: what the object as a whole suffers from.
-pub(crate) fn gravest(faults: &[Fault]) -> Option<&Fault> {
-    faults.iter().max_by_key(|fault| match fault.class {
+/// The most_severe of several: what the object as a whole suffers from.
+pub(crate) fn most_severe(failures: &[Failure]) -> Option<&Failure> {
+    failures.iter().max_by_key(|failure| match failure.class {
         Class::Waiting => 0,
         Class::Transient => 1,
         Class::Invalid => 2,
@@ -112,11 +112,11 @@ pub(crate) fn gravest(faults: &[Fault]) -> Option<&Fault> {
     })
 }
 
-/// All of them as one: the class of the gravest, and what each says.
-pub(crate) fn together(faults: &[Fault]) -> Option<Fault> {
-    let class = gravest(faults)?.class;
-    let mut said: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+/// All of them as one: the class of the most_severe, and what each says.
+pub(crate) fn combined(failures: &[Failure]) -> Option<Failure> {
+    let class = most_severe(failures)?.class;
+    let mut said: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
     said.sort_unstable();
     said.dedup();
-    Some(Fault::new(class, said.join("; ")))
+    Some(Failure::new(class, said.join("; ")))
 }
