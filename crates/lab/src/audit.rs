@@ -18,13 +18,13 @@ pub const KEEP_IN: &str = "AQUIFER_LAB_AUDIT";
 /// How the names of kept logs end; before it is the cluster's name and a number.
 const KEPT: &str = ".audit";
 
-/// Moves the log of a cluster into a directory, beside those that are there.
+/// Puts the log of a cluster into a directory, beside those that are there. It stays where it was, too: its owner may want to keep that.
 pub(crate) fn keep(cluster: &str, log: &Path, into: &Path) -> Result<()> {
     std::fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
     let free = (1..=u32::MAX).map(|n| into.join(format!("{cluster}.{n}{KEPT}"))).find(|path| !path.exists());
     let to = free.context("no name is free")?;
-    // Copied when it is on another file system.
-    std::fs::rename(log, &to)
+    // A second name for the same file, or a copy on another file system.
+    std::fs::hard_link(log, &to)
         .or_else(|_| std::fs::copy(log, &to).map(drop))
         .with_context(|| format!("cannot write {}", to.display()))
 }

@@ -17,20 +17,15 @@
 //! root, no fixed port and no network beyond loopback; any number can run side by side. With [`ClusterBuilder::nodes`] it also has
 //! nodes that run pods, in network namespaces of its own, for which it needs root.
 //!
-//! | module | holds |
+//! | to | there is |
 //! |---|---|
-//! | [`programs`] | where the Kubernetes programs come from: found, or built once and cached |
-//! | [`cluster`] | the builder, and a running cluster with its clients and kubeconfigs |
-//! | [`nodes`] | nodes that run pods, their faults, and the wide area between clusters |
-//! | [`recipe`] | programs and images from `lab/`, built once and cached |
-//! | [`rook`] | the real Rook with a real Ceph, a stand-in for it, and its definitions from its Go module |
-//! | [`audit`] | who called the API server, and what for |
-//! | [`kit`] | what tests of controllers are made of: operator, namespaces, waits, masks, the crash walk |
-//! | [`hold`] | running a cluster for another process |
-//! | [`etcd`] | what an earlier version left in etcd: kept in a file, and written into a new cluster |
-//! | [`wait`] | waiting for a condition with a deadline |
-//! | [`install`] | what a cluster needs before the operator runs |
-//! | [`proxy`] | faults between a client and the API server |
+//! | start a cluster | [`cluster`]: the builder, and a running cluster with its clients and kubeconfigs; `control_plane`: its programs, keys and identities |
+//! | give it nodes and storage | [`nodes`]: nodes that run pods, their faults, and the wide area between clusters; [`rook`]: the real Rook with a real Ceph, and a stand-in |
+//! | build what it runs | `build`: [`programs`] of Kubernetes, and by [`recipe`] programs and images from `lab/`, once and cached |
+//! | end it, whatever happens | `ownership`: supervisor, directory, leftovers; [`hold`]: running a cluster for another process |
+//! | look and wait | [`audit`]: who called the API server, and what for; [`wait`]: waiting for a condition with a deadline |
+//! | disturb | [`proxy`]: faults between a client and the API server |
+//! | test controllers | [`install`]: what a cluster needs before the operator runs; [`etcd`]: what an earlier version left there; [`kit`]: operator, namespaces, waits, masks, the crash walk |
 //!
 //! # Nothing outlives its owner
 //!
@@ -48,29 +43,27 @@
 //! - `XDG_CACHE_HOME`: where built programs are kept, below `aquifer/`; else `~/.cache`.
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 
-mod access;
 pub mod audit;
-mod building;
-mod certificates;
+mod build;
 pub mod cluster;
 mod control_plane;
-mod directory;
 pub mod etcd;
 pub mod hold;
 pub mod install;
 pub mod kit;
-mod leftovers;
 pub mod nodes;
-mod processes;
-pub mod programs;
+mod ownership;
 pub mod proxy;
-pub mod recipe;
 pub mod rook;
-mod supervisor;
 pub mod wait;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use build::building;
+pub use build::{programs, recipe};
+use control_plane::{access, certificates};
+use ownership::{directory, leftovers, processes, supervisor};
 
 pub use audit::{Audit, Call, Mark};
 pub use cluster::{Cluster, ClusterBuilder};

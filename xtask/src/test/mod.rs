@@ -200,6 +200,8 @@ const THREADS: &str = "RUST_TEST_THREADS";
 /// Cluster tests mostly wait, so more of them than cores run at once. So do system tests, but what they start weighs more.
 const CLUSTER_TESTS_AT_ONCE: &str = "6";
 const SYSTEM_TESTS_AT_ONCE: &str = "3";
+/// The shared cluster counts as one of them: its programs use up the kernel's inotify instances of a user, of which there are 128.
+const SYSTEM_TESTS_BESIDE_ROOK: &str = "2";
 
 /// What is the same for all rings of a run.
 struct Run<'a> {
@@ -231,6 +233,7 @@ fn run_ring(ring: Ring, programs: &[Program], run: &Run<'_>, times: &mut Times) 
             command.arg("--show-output").args(&part.arguments).args(args.filter.as_deref());
             let at_once = match ring {
                 Ring::Cluster => Some(CLUSTER_TESTS_AT_ONCE),
+                Ring::System if rook.is_some() => Some(SYSTEM_TESTS_BESIDE_ROOK),
                 Ring::System => Some(SYSTEM_TESTS_AT_ONCE),
                 _ => None,
             };

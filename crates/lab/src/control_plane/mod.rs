@@ -1,5 +1,8 @@
 //! What the control plane is made of: its files, its flags, and when it counts as ready. Starts nothing by itself.
 
+pub(crate) mod access;
+pub(crate) mod certificates;
+
 use std::fmt::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -9,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 
-use crate::access::{Identity, Server, write_private};
-use crate::certificates::{self, Authority};
+use self::access::{Identity, Server, write_private};
+use self::certificates::Authority;
 use crate::nodes::plan::{self, Plan};
 use crate::programs::{API_SERVER, CONTROLLER_MANAGER, ETCD, Programs, SCHEDULER};
 use crate::supervisor::{Place, Program, Supervisor};
