@@ -111,10 +111,13 @@ pub enum ObjectState {
     Missing,
     /// An object of that name exists that is not ours; it is left alone.
     Foreign,
-    /// It could not be written; the message says why.
-    Failed,
     /// Going away.
     Deleting,
+}
+
+impl ObjectState {
+    /// Every one of them: the documentation is checked against this list.
+    pub const ALL: [Self; 4] = [Self::Current, Self::Missing, Self::Foreign, Self::Deleting];
 }
 
 /// The reasons in the conditions of a Component.

@@ -10,6 +10,7 @@ use serde::Serialize;
 struct Reference {
     commands: Vec<CommandEntry>,
     metrics: Vec<metrics::Described>,
+    reasons: Vec<aquifer_family::Word>,
 }
 
 /// One command that does something by itself.
@@ -37,7 +38,8 @@ struct ArgumentEntry {
 pub fn print(command: &Command) -> anyhow::Result<()> {
     let mut commands = Vec::new();
     collect("", command, &mut commands);
-    let reference = Reference { commands, metrics: metrics::described() };
+    let reasons = aquifer_families::all().into_iter().flat_map(aquifer_family::Family::words).collect();
+    let reference = Reference { commands, metrics: metrics::described(), reasons };
     say!("{}", serde_json::to_string_pretty(&reference)?);
     Ok(())
 }

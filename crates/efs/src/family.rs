@@ -1,9 +1,12 @@
 //! What the family `efs` says of itself. Each part is in a file of its own; here they are put together.
 
-use aquifer_api::efs::SharedVolume;
+use aquifer_api::component::{ComponentReason, ObjectState};
+use aquifer_api::efs::{SharedVolume, SharedVolumeReason};
 use aquifer_api::openshift;
+use aquifer_engine::FailureReason;
 use aquifer_family::{
-    Error, Family, Field, ForeignKind, Grant, Held, Namespaces, Operator, Uninstall, Work, WorkNamespace,
+    Error, Family, Field, ForeignKind, Grant, Held, Namespaces, Operator, Uninstall, Word, WordField, Work,
+    WorkNamespace,
 };
 use async_trait::async_trait;
 use clap::{ArgMatches, Args as _, Command};
@@ -62,6 +65,19 @@ impl Family for Efs {
 
     fn fields(&self) -> Vec<Field> {
         fields::FIELDS.to_vec()
+    }
+
+    fn words(&self) -> Vec<Word> {
+        let states = ObjectState::ALL.iter().map(|state| Word {
+            kind: "Component",
+            field: WordField::State,
+            word: format!("{state:?}"),
+        });
+        let mut words: Vec<Word> = states.collect();
+        words.extend(Word::reasons::<SharedVolumeReason>("SharedVolume"));
+        words.extend(Word::reasons::<ComponentReason>("Component"));
+        words.extend(["SharedVolume", "Component"].into_iter().flat_map(Word::reasons::<FailureReason>));
+        words
     }
 
     fn flags(&self, command: Command) -> Command {

@@ -15,7 +15,8 @@ use crate::intent::{drift, foreign_additions, marked};
 use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object, ObjectRef, revision};
 use crate::plan::{Child, Deletion, Effect, Expect, Mint, Record, Stage, Step};
-use crate::store::{Progress, Stores};
+use crate::store::Progress;
+use crate::stores::Stores;
 use crate::view::Fresh;
 
 /// Steps of one stage that run at the same time.
@@ -222,7 +223,7 @@ impl Executor<'_> {
     fn live(&self, target: &ObjectRef, fresh: &Fresh) -> Option<Object> {
         match fresh.objects.get(target) {
             Some((object, _)) => object.clone(),
-            None => self.stores.get(&target.kind)?.get(&target.key).known().cloned().flatten(),
+            None => self.stores.get(target).known().cloned().flatten(),
         }
     }
 }

@@ -38,9 +38,10 @@ pub mod serve;
 pub mod simulation;
 pub mod status;
 pub mod store;
+pub mod stores;
+pub mod streams;
 pub mod subject;
 pub mod view;
-mod watching;
 
 pub use controller::{Controller, SubjectOf};
 pub use failure::{Class, Failure, FailureReason};

@@ -20,7 +20,8 @@ use crate::object::{Identity, Key, Object, ObjectRef, revision};
 use crate::outside::{Outside, Question};
 use crate::plan::{Finalizer, Plan, Stage, Step};
 use crate::status::{Condition, Report, State, Urgency, change};
-use crate::store::{Progress, Stores};
+use crate::store::Progress;
+use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
 
 /// Decisions of one pass before it gives up and lets the queue come back.
@@ -436,17 +437,15 @@ impl Pass<'_> {
     fn prune(&self, subject: Option<&Object>, plan: &Plan) -> Option<Stage> {
         let uid = subject?.uid().to_owned();
         let kinds = self.controller.pruned();
-        let stores: Option<Vec<_>> = kinds.iter().map(|kind| self.stores.get(kind)).collect();
-        let stores = stores?;
-        if stores.iter().any(|store| !store.synced()) {
+        if kinds.iter().any(|kind| !self.stores.synced(kind)) {
             return None;
         }
         let named: Vec<&ObjectRef> = plan.named().collect();
-        let steps: Vec<Step> = stores
+        let steps: Vec<Step> = kinds
             .iter()
-            .flat_map(|store| {
-                let found = store.waking(self.key).known().cloned().unwrap_or_default();
-                found.into_iter().map(|object| (store.watch().kind.clone(), object))
+            .flat_map(|kind| {
+                let found = self.stores.waking(kind, self.key).known().cloned().unwrap_or_default();
+                found.into_iter().map(move |object| (kind, object))
             })
             .filter(|(kind, object)| {
                 object.label(OWNER_UID) == Some(&uid)

@@ -17,6 +17,7 @@ use crate::lease::{self, Leadership, LostLease, Timing};
 use crate::metrics::Metrics;
 use crate::runner::{self, Context};
 use crate::runtime::Runtime;
+use crate::streams::Streams;
 
 /// What a process runs, and how.
 pub struct Settings {
@@ -115,6 +116,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
         let taken = served.map_err(|source| Ended::Listen { address, source })?;
         tracing::info!(address = %taken, "Serving /livez, /readyz and /metrics");
     }
+    let streams = Streams::new(client.clone(), runtime.clone());
     let (resync, resynced) = latest(0_u64);
     let mut running: JoinSet<String> = JoinSet::new();
     let mut elections: JoinSet<(String, Result<(), LostLease>)> = JoinSet::new();
@@ -129,6 +131,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
         let context = |leadership: &Leadership| Context {
             client: client.clone(),
             runtime: runtime.clone(),
+            streams: streams.clone(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
             health: health.clone(),

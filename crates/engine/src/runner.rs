@@ -28,8 +28,9 @@ use crate::outside::{Outside, Question};
 use crate::pass::{Environment, Outcome, Pass};
 use crate::queue::{Ended, Queue, Turn};
 use crate::runtime::Runtime;
-use crate::store::{Store, Stores, Woken};
-use crate::watching::watch;
+use crate::store::{Store, Woken};
+use crate::stores::Stores;
+use crate::streams::Streams;
 
 /// Passes of one controller at the same time.
 const CONCURRENT_PASSES: usize = 32;
@@ -49,6 +50,8 @@ pub struct Context {
     pub runtime: Runtime,
     /// Whether we may write.
     pub leadership: Leadership,
+    /// What it watches.
+    pub streams: Streams,
     /// What is counted.
     pub metrics: Metrics,
     /// What makes us ready.
@@ -66,16 +69,12 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
 
 async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
     let (wake, woken) = unbounded_channel();
-    let stores: Stores = controller
-        .watches()
-        .into_iter()
-        .map(|watch| (watch.kind.clone(), Arc::new(Store::new(watch))))
-        .collect();
-    let mut tasks = JoinSet::new();
-    for store in stores.values() {
-        context.health.add(Arc::clone(store));
-        let runtime = context.runtime.clone();
-        tasks.spawn(watch(context.client.clone(), runtime, Arc::clone(store), wake.clone()));
+    let mut stores = Stores::default();
+    for watch in controller.watches() {
+        let store = Arc::new(Store::new(watch));
+        context.health.add(Arc::clone(&store));
+        context.streams.subscribe(Arc::clone(&store), wake.clone());
+        stores.add(store);
     }
     let live = Live::new(context.client.clone(), context.metrics.clone());
     let runtime = context.runtime.clone();
@@ -164,17 +163,17 @@ impl Runner {
         if woken.everybody {
             self.wake_everybody();
         }
-        let subjects = self.shared.stores.get(&self.shared.controller.kind());
+        let kind = self.shared.controller.kind();
         for key in &woken.keys {
-            if let Some(object) = subjects.and_then(|store| store.get(key).present().cloned()) {
-                self.queue.generation(key, generation_mark(&object));
+            if let Some(object) = self.shared.stores.get(&kind.key(key)).present() {
+                self.queue.generation(key, generation_mark(object));
             }
             self.queue.wake(key);
         }
     }
 
     fn wake_everybody(&mut self) {
-        for store in self.shared.stores.values() {
+        for store in self.shared.stores.all() {
             for key in store.woken_keys() {
                 self.queue.wake(&key);
             }
@@ -183,16 +182,14 @@ impl Runner {
 
     fn start_passes(&mut self) {
         // Before the first lists are complete, nothing can be decided; their end wakes everybody.
-        if !self.subjects_synced() || self.shared.stores.values().any(|store| !store.settled()) {
+        if !self.subjects_synced() || self.shared.stores.all().any(|store| !store.settled()) {
             return;
         }
         while self.passes.len() < CONCURRENT_PASSES {
             let stores = &self.shared.stores;
-            let reached = |target: &ObjectRef, progress: &_| {
-                stores.get(&target.kind).is_none_or(|store| store.reached(&target.key, progress))
-            };
+            let reached = |target: &ObjectRef, progress: &_| stores.reached(target, progress);
             let Some(turn) = self.queue.next(Runtime::instant(), reached) else { return };
-            if !self.shared.stores.values().any(|store| store.wakes(&turn.key)) {
+            if !self.shared.stores.all().any(|store| store.wakes(&turn.key)) {
                 // The object and all that named it are gone.
                 self.queue.ended(&turn.key, Runtime::instant(), Ended { forget: true, ..Ended::default() });
                 continue;
@@ -212,8 +209,7 @@ impl Runner {
         match ended {
             Ok((id, (key, outcome))) => {
                 self.running.remove(&id);
-                let unwatched =
-                    outcome.written.iter().any(|(target, _)| !self.shared.stores.contains_key(&target.kind));
+                let unwatched = outcome.written.iter().any(|(target, _)| !self.shared.stores.watch(target));
                 let failure = most_severe(&outcome.failures);
                 let ended = Ended {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
@@ -241,14 +237,14 @@ impl Runner {
     }
 
     fn subjects_synced(&self) -> bool {
-        self.shared.stores.get(&self.shared.controller.kind()).is_some_and(|store| store.synced())
+        self.shared.stores.synced(&self.shared.controller.kind())
     }
 
     /// Whether what was made at the start is still there: somebody may delete it.
     fn bootstrap_stands(&self) -> bool {
-        let Some(subjects) = self.shared.stores.get(&self.shared.controller.kind()) else { return true };
-        let gone = |body: &Value| subjects.get(&Object(body.clone()).key()).absent();
-        !subjects.synced() || !self.shared.controller.bootstrap().iter().any(gone)
+        let kind = self.shared.controller.kind();
+        let gone = |body: &Value| self.shared.stores.get(&kind.key(&Object(body.clone()).key())).absent();
+        !self.subjects_synced() || !self.shared.controller.bootstrap().iter().any(gone)
     }
 
     /// Makes what must exist for there to be subjects. False when it has to be tried again.

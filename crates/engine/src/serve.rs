@@ -16,7 +16,7 @@ use crate::object::Key;
 use crate::outside::Outside;
 use crate::plan::{Effect, Expect, Stage, Step};
 use crate::runtime::Runtime;
-use crate::store::Stores;
+use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
 
 /// Answers before a request is given up because the world keeps changing.

@@ -35,8 +35,10 @@ pub struct Watch {
     pub kind: Kind,
     /// Label selector; the cache then holds a part only, and absence from it proves nothing.
     pub labels: Option<String>,
-    /// Only objects of this name; absence from such a cache proves that there is none.
+    /// Only objects of this name.
     pub name: Option<String>,
+    /// Only objects in this namespace.
+    pub namespace: Option<String>,
     wakes: WakesFn,
     group: Option<GroupFn>,
     kept: Kept,
@@ -51,6 +53,7 @@ impl Watch {
             kind,
             labels: None,
             name: None,
+            namespace: None,
             wakes: Arc::new(wakes),
             group: None,
             kept: Kept::Content,
@@ -94,6 +97,22 @@ impl Watch {
         self
     }
 
+    /// Only objects in this namespace.
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// What of the cluster it shows.
+    pub(crate) fn scope(&self) -> Scope {
+        Scope {
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone(),
+            labels: self.labels.clone(),
+            name: self.name.clone(),
+        }
+    }
+
     /// Objects of one group wake each other when one joins or leaves, and can be looked up by it.
     pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group = Some(Arc::new(group));
@@ -121,8 +140,22 @@ impl Watch {
     }
 }
 
-/// All caches of one controller.
-pub type Stores = BTreeMap<Kind, Arc<Store>>;
+/// A part of a kind that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Scope {
+    pub kind: Kind,
+    pub namespace: Option<String>,
+    pub labels: Option<String>,
+    pub name: Option<String>,
+}
+
+impl Scope {
+    /// Whether an object of this key is in it, its labels apart.
+    pub fn may_hold(&self, key: &Key) -> bool {
+        self.namespace.as_deref().is_none_or(|namespace| namespace == &*key.namespace)
+            && self.name.as_deref().is_none_or(|name| name == &*key.name)
+    }
+}
 
 /// The cache of one kind.
 pub struct Store {
@@ -194,6 +227,11 @@ impl Store {
     /// The watch that fills it.
     pub fn watch(&self) -> &Watch {
         &self.watch
+    }
+
+    /// Whether an object of this key could be here, its labels apart.
+    pub(crate) fn may_hold(&self, key: &Key) -> bool {
+        self.watch.scope().may_hold(key)
     }
 
     /// A list begins: what it does not show is gone when it ends.

@@ -13,7 +13,7 @@ use crate::cluster::Listing;
 use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::outside::{Outside, Question};
 use crate::seen::{Seen, Why};
-use crate::store::Stores;
+use crate::stores::Stores;
 
 /// Live facts of one pass; they are newer than the caches.
 #[derive(Default)]
@@ -83,23 +83,20 @@ impl View<'_> {
 
     /// The objects of a kind that wake this pass's key: its children, and whatever else names it.
     pub fn mine(&self, kind: &Kind) -> Seen<Vec<Object>> {
-        let Some(store) = self.stores.get(kind) else { return Seen::Unknown(Why::NotSynced) };
         let live = self.fresh.live || self.lags(kind);
-        self.refreshed(kind, store.waking(self.key), live, |object| store.would_wake(object, self.key))
+        let cached = self.stores.waking(kind, self.key);
+        self.refreshed(kind, cached, live, |object| self.stores.would_wake(kind, object, self.key))
     }
 
     /// The objects of a group of a watched kind.
     pub fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Object>> {
-        let Some(store) = self.stores.get(kind) else { return Seen::Unknown(Why::NotSynced) };
-        self.refreshed(kind, store.group(group), self.lags(kind), |object| {
-            store.group_of(object).as_deref() == Some(group)
-        })
+        let cached = self.stores.group(kind, group);
+        self.refreshed(kind, cached, self.lags(kind), |object| self.stores.would_join(kind, object, group))
     }
 
     /// All objects that the watch of a kind holds.
     pub fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
-        let Some(store) = self.stores.get(kind) else { return Seen::Unknown(Why::NotSynced) };
-        self.refreshed(kind, store.list(), self.lags(kind), |_| true)
+        self.refreshed(kind, self.stores.list(kind), self.lags(kind), |_| true)
     }
 
     /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for large kinds that are not worth a
@@ -133,14 +130,11 @@ impl View<'_> {
 
     /// Whether a label or annotation of a watched kind is one of ours.
     pub(crate) fn is_ours(&self, kind: &Kind, name: &str) -> bool {
-        self.stores.get(kind).is_some_and(|store| store.watch().is_ours(name))
+        self.stores.is_ours(kind, name)
     }
 
     fn in_store(&self, target: &ObjectRef) -> Seen<Option<Object>> {
-        match self.stores.get(&target.kind) {
-            Some(store) => store.get(&target.key),
-            None => Seen::Unknown(Why::NotSynced),
-        }
+        self.stores.get(target)
     }
 
     fn lags(&self, kind: &Kind) -> bool {

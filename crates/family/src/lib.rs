@@ -11,6 +11,7 @@ mod kinds;
 mod list;
 pub mod rights;
 mod uninstall;
+mod words;
 mod work;
 
 use async_trait::async_trait;
@@ -25,6 +26,7 @@ pub use kinds::ForeignKind;
 pub use list::list;
 pub use rights::{Account, Grant, Held, NamespaceRights, Namespaces, Rights, Scope, WorkNamespace};
 pub use uninstall::{Outcome, Uninstall};
+pub use words::{Word, WordField};
 pub use work::{Operator, Work};
 
 /// A family: a group of controllers that are switched on together and have one Lease.
@@ -53,6 +55,11 @@ pub trait Family: Send + Sync {
 
     /// What its accounts may do. The operator's Lease is not among it: see [`rights::grants`].
     fn grants(&self, namespaces: &Namespaces) -> Vec<Grant>;
+
+    /// Every reason and object state that its controllers can write into a status. The documentation is checked against it.
+    fn words(&self) -> Vec<Word> {
+        Vec::new()
+    }
 
     /// Rights among [`Family::grants`] that no call can show, each with its reason.
     fn held(&self) -> Vec<Held> {

@@ -40,7 +40,7 @@ pub(super) fn moved(key: &Key, from: &str, to: &str, objects: Vec<ComponentObjec
 pub(super) fn installed(parts: &[Part<'_>], in_the_way: &[String], absent: bool) -> Report {
     let ready = if !in_the_way.is_empty() {
         let message = format!(
-            "these objects exist and are not ours, so they are left alone: {}. Delete them, or run with --efs-statics=external",
+            "these objects exist and are not ours, so they are left alone: {}. Delete them, or run with --efs-driver=external",
             list(in_the_way)
         );
         not_ready(ComponentReason::Conflict, message).warning()
@@ -55,7 +55,7 @@ pub(super) fn installed(parts: &[Part<'_>], in_the_way: &[String], absent: bool)
 }
 
 pub(super) fn external_by_flag(parts: &[Part<'_>]) -> Report {
-    external(parts, "the driver is managed by somebody else (--efs-statics=external)")
+    external(parts, "the driver is managed by somebody else (--efs-driver=external)")
 }
 
 pub(super) fn external_by_driver(parts: &[Part<'_>]) -> Report {

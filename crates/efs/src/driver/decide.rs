@@ -23,10 +23,10 @@ fn recorded(subject: &Subject) -> impl Iterator<Item = &ComponentObject> {
 
 /// The namespace of a node plugin of ours that is not where it should be now.
 fn other_namespace<'a>(subject: &'a Subject, namespace: &str) -> Option<&'a str> {
-    use ObjectState::{Current, Deleting, Failed};
+    use ObjectState::{Current, Deleting};
     recorded(subject)
         .filter(|object| object.kind == DAEMON_SET.kind)
-        .filter(|object| matches!(object.state, Current | Deleting | Failed))
+        .filter(|object| matches!(object.state, Current | Deleting))
         .map(|object| object.namespace.as_deref().unwrap_or_default())
         .find(|place| *place != namespace)
 }

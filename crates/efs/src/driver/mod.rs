@@ -75,11 +75,11 @@ impl Controller for Driver {
             Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).facts(|_| Value::Null),
             Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).facts(|_| Value::Null),
             one(NAMESPACE, &self.config.namespace),
-            one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT),
+            one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT).in_namespace(&self.config.namespace),
             one(CLUSTER_ROLE, driver::CLUSTER_ROLE),
             one(CLUSTER_ROLE_BINDING, driver::CLUSTER_ROLE_BINDING),
             one(SECURITY_CONTEXT_CONSTRAINTS, driver::SECURITY_CONTEXT_CONSTRAINTS),
-            one(DAEMON_SET, driver::DAEMON_SET),
+            one(DAEMON_SET, driver::DAEMON_SET).in_namespace(&self.config.namespace),
             one(CSI_DRIVER, driver::DRIVER_NAME),
             one(STORAGE_CLASS, driver::STORAGE_CLASS),
         ]

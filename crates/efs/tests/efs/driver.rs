@@ -184,7 +184,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
     let operator = start(&test.account, outside);
     let component = objects.reason("External").await?;
     let said = ready(&component).context("no Ready")?;
-    assert!(said.status == "Unknown" && said.message.contains("--efs-statics=external"), "{said:?}");
+    assert!(said.status == "Unknown" && said.message.contains("--efs-driver=external"), "{said:?}");
     assert_eq!(objects.present().await?, Vec::<String>::new());
     operator.crash();
 

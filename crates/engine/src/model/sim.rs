@@ -18,7 +18,8 @@ use crate::object::{Key, Kind, Object};
 use crate::outside::{Outside, Question};
 use crate::pass::{Environment, Outcome, Pass};
 use crate::plan::Plan;
-use crate::store::{Store, Stores};
+use crate::store::Store;
+use crate::stores::Stores;
 
 /// Sweeps over all keys before it is called an endless loop.
 const SWEEPS: usize = 60;
@@ -151,7 +152,7 @@ impl<C: Controller> Sim<C> {
     }
 
     fn keys(&self) -> BTreeSet<Key> {
-        self.stores().values().flat_map(|store| store.woken_keys()).collect()
+        self.stores().all().flat_map(|store| store.woken_keys()).collect()
     }
 
     fn stores(&self) -> Stores {
@@ -165,23 +166,22 @@ impl<C: Controller> Sim<C> {
 
     fn read_stores(&self) -> Stores {
         let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut stores = Stores::new();
+        let mut stores = Stores::default();
         for watch in Erased::watches(&self.controller) {
             let kind = watch.kind.clone();
             let store = Store::new(watch.clone());
             if self.model.serves(&kind) {
                 let objects = frozen.get(&kind).cloned().unwrap_or_else(|| self.model.objects(&kind));
                 store.relist_begins();
-                let named = |o: &Object| watch.name.as_ref().is_none_or(|name| name == o.name());
-                for object in objects.into_iter().filter(|o| named(o) && selected(o, watch.labels.as_deref()))
-                {
+                let shown = |o: &Object| store.may_hold(&o.key()) && selected(o, watch.labels.as_deref());
+                for object in objects.into_iter().filter(shown) {
                     store.upsert(object, self.now());
                 }
                 store.relist_ends(self.now());
             } else {
                 store.not_served();
             }
-            stores.insert(kind, Arc::new(store));
+            stores.add(Arc::new(store));
         }
         stores
     }

@@ -108,7 +108,7 @@ async fn pass(
     status_due: bool,
 ) -> Outcome {
     let controller = Odd(decide);
-    let mut stores = Stores::new();
+    let mut stores = Stores::default();
     for watch in Erased::watches(&controller) {
         let (kind, store) = (watch.kind.clone(), Store::new(watch));
         store.relist_begins();
@@ -116,7 +116,7 @@ async fn pass(
             store.upsert(object, Timestamp::UNIX_EPOCH);
         }
         store.relist_ends(Timestamp::UNIX_EPOCH);
-        stores.insert(kind, Arc::new(store));
+        stores.add(Arc::new(store));
     }
     let key = Key::namespaced("ns", "x");
     Pass {

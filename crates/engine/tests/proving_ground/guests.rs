@@ -9,7 +9,8 @@ use aquifer_engine::cluster::Cluster;
 use aquifer_engine::model::Model;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::serve::{Answer, Server, Service};
-use aquifer_engine::store::{Store, Stores};
+use aquifer_engine::store::Store;
+use aquifer_engine::stores::Stores;
 use aquifer_engine::{Class, Failure, Key, Mint, Record, Step, View, Watch};
 use jiff::Timestamp;
 
@@ -86,7 +87,8 @@ fn server(cluster: Arc<dyn Cluster>, greedy: bool) -> Server<Guests> {
     let store = Store::new(Watch::subjects(kinds.well.clone()));
     store.relist_begins();
     store.relist_ends(Timestamp::now());
-    let stores = Stores::from([(kinds.well.clone(), Arc::new(store))]);
+    let mut stores = Stores::default();
+    stores.add(Arc::new(store));
     Server::new(Guests { kinds, greedy }, cluster, stores, Runtime::system())
 }
 

@@ -13,6 +13,7 @@ use aquifer_engine::live::client_config;
 use aquifer_engine::metrics::Metrics;
 use aquifer_engine::runner::{self, Context};
 use aquifer_engine::runtime::Runtime;
+use aquifer_engine::streams::Streams;
 use futures::future::{BoxFuture, FutureExt as _, select_all};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio_util::sync::CancellationToken;
@@ -76,9 +77,11 @@ impl Operator {
             let (stop, kubeconfig) = (stop.clone(), account.kubeconfig.clone());
             let (health, metrics) = (health.clone(), metrics.clone());
             async move {
+                let (client, runtime) = (client_of(&kubeconfig).await?, Runtime::system());
                 let context = Context {
-                    client: client_of(&kubeconfig).await?,
-                    runtime: Runtime::system(),
+                    streams: Streams::new(client.clone(), runtime.clone()),
+                    client,
+                    runtime,
                     leadership: Leadership::always(),
                     metrics,
                     health,

@@ -1,0 +1,162 @@
+//! All caches of one controller: one for each of its watches. A controller may watch several parts of a kind, such as two
+//! namespaces; together they answer as one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::object::{Key, Kind, Object, ObjectRef};
+use crate::seen::{Seen, Why};
+use crate::store::{Progress, Store};
+
+/// The caches of one controller.
+#[derive(Clone, Default)]
+pub struct Stores(BTreeMap<Kind, Vec<Arc<Store>>>);
+
+impl Stores {
+    /// Adds the cache of a watch.
+    pub fn add(&mut self, store: Arc<Store>) {
+        self.0.entry(store.watch().kind.clone()).or_default().push(store);
+    }
+
+    /// Every cache.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Store>> {
+        self.0.values().flatten()
+    }
+
+    /// The caches of a kind.
+    pub(crate) fn of(&self, kind: &Kind) -> &[Arc<Store>] {
+        self.0.get(kind).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether a watch of ours would show this object, its labels apart.
+    pub(crate) fn watch(&self, target: &ObjectRef) -> bool {
+        self.of(&target.kind).iter().any(|store| store.may_hold(&target.key))
+    }
+
+    /// Whether the first lists of a kind are complete. False for a kind that is not watched.
+    pub(crate) fn synced(&self, kind: &Kind) -> bool {
+        let stores = self.of(kind);
+        !stores.is_empty() && stores.iter().all(|store| store.synced())
+    }
+
+    /// One object. Not known while any cache that could hold it knows nothing.
+    pub(crate) fn get(&self, target: &ObjectRef) -> Seen<Option<Object>> {
+        let mut seen = Seen::Unknown(Why::NotSynced);
+        for store in self.of(&target.kind).iter().filter(|store| store.may_hold(&target.key)) {
+            match store.get(&target.key) {
+                found @ Seen::Known { value: Some(_), .. } => return found,
+                unknown @ Seen::Unknown(_) => return unknown,
+                absent => seen = absent,
+            }
+        }
+        seen
+    }
+
+    /// The objects of a kind that wake a key.
+    pub(crate) fn waking(&self, kind: &Kind, key: &Key) -> Seen<Vec<Object>> {
+        self.together(kind, |store| store.waking(key))
+    }
+
+    /// The objects of a group of a kind.
+    pub(crate) fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Object>> {
+        self.together(kind, |store| store.group(group))
+    }
+
+    /// All objects of a kind.
+    pub(crate) fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
+        self.together(kind, |store| store.list())
+    }
+
+    /// Whether this object, if it were in a cache, would wake a key.
+    pub(crate) fn would_wake(&self, kind: &Kind, object: &Object, key: &Key) -> bool {
+        self.of(kind).iter().any(|store| store.would_wake(object, key))
+    }
+
+    /// Whether this object would belong to a group.
+    pub(crate) fn would_join(&self, kind: &Kind, object: &Object, group: &str) -> bool {
+        self.of(kind).iter().any(|store| store.group_of(object).as_deref() == Some(group))
+    }
+
+    /// Whether a label or annotation is one of ours.
+    pub(crate) fn is_ours(&self, kind: &Kind, name: &str) -> bool {
+        self.of(kind).iter().any(|store| store.watch().is_ours(name))
+    }
+
+    /// Whether the caches have come as far as a write of ours. What no watch can show is not waited for.
+    pub(crate) fn reached(&self, target: &ObjectRef, written: &Progress) -> bool {
+        let mut holding = self.of(&target.kind).iter().filter(|store| store.may_hold(&target.key));
+        holding.all(|store| store.reached(&target.key, written))
+    }
+
+    /// What all caches of a kind say, each object once. Not known while one of them knows nothing.
+    fn together(&self, kind: &Kind, look: impl Fn(&Store) -> Seen<Vec<Object>>) -> Seen<Vec<Object>> {
+        let mut stores = self.of(kind).iter();
+        let Some(first) = stores.next() else { return Seen::Unknown(Why::NotSynced) };
+        stores.fold(look(first), |seen, store| match (seen, look(store)) {
+            (Seen::Known { mut value, read_at }, Seen::Known { value: more, read_at: other }) => {
+                let known: BTreeSet<Key> = value.iter().map(Object::key).collect();
+                value.extend(more.into_iter().filter(|object| !known.contains(&object.key())));
+                Seen::Known { value, read_at: read_at.min(other) }
+            }
+            (unknown @ Seen::Unknown(_), _) | (_, unknown @ Seen::Unknown(_)) => unknown,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::Watch;
+
+    const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+
+    fn store(watch: Watch, names: &[&str]) -> Arc<Store> {
+        let store = Store::new(watch);
+        store.relist_begins();
+        for name in names {
+            let (namespace, name) = name.split_once('/').unwrap();
+            let metadata = json!({"namespace": namespace, "name": name, "uid": name, "resourceVersion": "5"});
+            store.upsert(Object(json!({"metadata": metadata})), Timestamp::UNIX_EPOCH);
+        }
+        store.relist_ends(Timestamp::UNIX_EPOCH);
+        Arc::new(store)
+    }
+
+    fn watch(namespace: &str) -> Watch {
+        Watch::subjects(KIND).in_namespace(namespace)
+    }
+
+    #[test]
+    fn two_namespaces_of_a_kind_answer_as_one_and_a_third_is_not_known() {
+        let mut stores = Stores::default();
+        stores.add(store(watch("a"), &["a/x", "a/y"]));
+        stores.add(store(watch("b"), &["b/x"]));
+        stores.add(store(watch("b").named("x"), &["b/x"]));
+        let keys: Vec<String> =
+            stores.list(&KIND).known().unwrap().iter().map(|object| object.key().to_string()).collect();
+        assert_eq!(keys, ["a/x", "a/y", "b/x"]);
+        assert!(stores.get(&KIND.at("b", "x")).present().is_some());
+        assert!(stores.get(&KIND.at("b", "z")).absent());
+        assert_eq!(stores.get(&KIND.at("c", "x")).why(), Some(&Why::NotSynced));
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_kind_while_one_of_its_watches_is_not_complete() {
+        let mut stores = Stores::default();
+        stores.add(store(watch("a"), &["a/x"]));
+        stores.add(Arc::new(Store::new(watch("b"))));
+        assert!(stores.list(&KIND).known().is_none() && !stores.synced(&KIND));
+        assert!(stores.get(&KIND.at("a", "x")).present().is_some());
+    }
+
+    #[test]
+    fn a_write_that_no_watch_can_show_is_not_waited_for() {
+        let mut stores = Stores::default();
+        stores.add(store(watch("a"), &["a/x"]));
+        assert!(!stores.reached(&KIND.at("a", "x"), &Progress::Revision(6)));
+        assert!(stores.reached(&KIND.at("b", "x"), &Progress::Revision(6)));
+    }
+}
