@@ -21,10 +21,11 @@ pub struct TestNamespace {
 }
 
 impl TestNamespace {
-    /// A namespace with a name that no other test of this process has; `purpose` is for the people who read it.
+    /// A namespace with a name that no other test of this process has; `purpose` is for the people who read it. The name has no dash
+    /// (names that are derived from it then have no hash) and is no prefix of another, so that it can be masked.
     pub async fn new(cluster: &Cluster, purpose: &str) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(1);
-        Self::named(cluster, &format!("{purpose}-{}", COUNT.fetch_add(1, Ordering::SeqCst))).await
+        Self::named(cluster, &format!("{purpose}{:04}", COUNT.fetch_add(1, Ordering::SeqCst))).await
     }
 
     /// A namespace whose name matters.
