@@ -82,26 +82,31 @@ impl Executor<'_> {
     async fn apply(&self, child: &Child, fresh: &Fresh) -> Done {
         let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
         let mut body = intent.clone();
-        match &child.expect {
+        let why = match &child.expect {
             // No object has ever had revision 1, so this creates or conflicts.
-            Expect::Absent => body["metadata"]["resourceVersion"] = json!("1"),
+            Expect::Absent => {
+                body["metadata"]["resourceVersion"] = json!("1");
+                ABSENT.to_owned()
+            }
             Expect::Uid(uid) => {
                 let Some(live) = self.live(&child.target, fresh) else {
                     return Done::Stale(child.target.clone());
                 };
-                if live.uid() == uid.as_str() && drift(&intent, &live).is_none() {
+                let drift = drift(&intent, &live);
+                if live.uid() == uid.as_str() && drift.is_none() {
                     return Done::Unchanged;
                 }
                 body["metadata"]["uid"] = json!(uid);
+                drift.map_or_else(|| "it is another object".to_owned(), |drift| drift.path)
             }
-        }
-        self.write_child(&child.target, &intent, Verb::Apply(body)).await
+        };
+        self.write_child(&child.target, &intent, Verb::Apply(body), &why).await
     }
 
     async fn replace(&self, child: &Child, tolerate: &[String], fresh: &Fresh) -> Done {
         let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
         let Expect::Uid(uid) = &child.expect else {
-            return self.write_child(&child.target, &intent, Verb::Create(intent.clone())).await;
+            return self.write_child(&child.target, &intent, Verb::Create(intent.clone()), ABSENT).await;
         };
         let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
         if live.uid() != uid.as_str() {
@@ -110,12 +115,11 @@ impl Executor<'_> {
         // A finalizer is somebody's promise to tidy up: it stays whoever put it there.
         let tolerate: Vec<String> =
             tolerate.iter().cloned().chain(["/metadata/finalizers".to_owned()]).collect();
-        let drifted = drift(&intent, &live).map(|d| d.to_string());
+        let drifted = drift(&intent, &live).map(|d| d.path);
         let Some(why) = drifted.or_else(|| foreign_additions(&intent, &live, self.code.name(), &tolerate))
         else {
             return Done::Unchanged;
         };
-        tracing::info!(object = %child.target, changed = %why, "Replacing an object that was changed");
         let mut body = intent.clone();
         body["metadata"]["uid"] = json!(uid);
         body["metadata"]["resourceVersion"] = json!(live.resource_version());
@@ -124,7 +128,7 @@ impl Executor<'_> {
         }
         let verb = Verb::Replace(body);
         let word = verb.as_str();
-        match self.write(&child.target, verb).await {
+        match self.write(&child.target, verb, &why).await {
             // Cannot be changed in place: the next look finds it gone and makes it again.
             Err(ApiError::Immutable(_)) => {
                 let deletion = Deletion { target: child.target.clone(), seen: live.identity() };
@@ -140,7 +144,10 @@ impl Executor<'_> {
     async fn delete(&self, Deletion { target, seen }: &Deletion) -> Done {
         let uid = seen.uid.to_string();
         let version = Some(seen.version.to_string()).filter(|version| !version.is_empty());
-        match self.write(target, Verb::Delete { uid: uid.clone(), resource_version: version }).await {
+        match self
+            .write(target, Verb::Delete { uid: uid.clone(), resource_version: version }, "no longer wanted")
+            .await
+        {
             Ok(object) => Done::Wrote(target.clone(), object, Progress::Deleted(uid)),
             Err(ApiError::NotFound) => Done::Unchanged,
             Err(error) => failed(target, "delete", &error),
@@ -163,7 +170,7 @@ impl Executor<'_> {
         // The marks without a hash: a minted Secret is never compared, and its hash would speak of its content.
         body["metadata"]["labels"][crate::intent::OWNER_UID] = json!(uid);
         body["metadata"]["annotations"][crate::intent::OWNER] = json!(self.owner.to_string());
-        match self.write(&target, Verb::Create(body)).await {
+        match self.write(&target, Verb::Create(body), ABSENT).await {
             Ok(Some(object)) => {
                 let progress = Progress::Revision(revision(object.resource_version()));
                 Done::Wrote(target, Some(object), progress)
@@ -179,7 +186,7 @@ impl Executor<'_> {
             _ => &record.seen.version,
         };
         let body = json!({"metadata": {"resourceVersion": version, "uid": record.seen.uid}, "status": record.fields});
-        match self.write(&record.target, Verb::Merge { body, status: true }).await {
+        match self.write(&record.target, Verb::Merge { body, status: true }, "an intent is recorded").await {
             Ok(object) => wrote(&record.target, object),
             Err(error) => failed(&record.target, "record an intent in", &error),
         }
@@ -195,18 +202,24 @@ impl Executor<'_> {
         }
     }
 
-    async fn write_child(&self, target: &ObjectRef, intent: &Value, verb: Verb) -> Done {
+    async fn write_child(&self, target: &ObjectRef, intent: &Value, verb: Verb, why: &str) -> Done {
         let word = verb.as_str();
-        written_child(target, intent, word, self.write(target, verb).await)
+        written_child(target, intent, word, self.write(target, verb, why).await)
     }
 
     /// The one place that every write passes: without authority nothing is sent.
-    pub async fn write(&self, target: &ObjectRef, verb: Verb) -> Result<Option<Object>, ApiError> {
+    /// `why` is for people who read the log: it names fields, never their values.
+    pub async fn write(&self, target: &ObjectRef, verb: Verb, why: &str) -> Result<Option<Object>, ApiError> {
         if !self.leadership.is_current() {
             return Err(ApiError::NotLeader);
         }
         let manager = self.code.name().to_owned();
-        self.cluster.write(&Write { target: target.clone(), verb, manager }).await
+        let word = verb.as_str();
+        let written = self.cluster.write(&Write { target: target.clone(), verb, manager }).await;
+        if written.is_ok() {
+            tracing::info!(verb = word, object = %target, why, "Wrote");
+        }
+        written
     }
 
     fn marked(&self, child: &Child) -> Option<Value> {
@@ -227,6 +240,9 @@ impl Executor<'_> {
         }
     }
 }
+
+/// Why something is made.
+const ABSENT: &str = "it was absent";
 
 /// What the write of a child came to. The server must keep what we sent: if not, we would write for ever.
 fn written_child(

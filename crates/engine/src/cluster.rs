@@ -117,6 +117,22 @@ impl ApiError {
         }
     }
 
+    /// The word for metrics.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::NotServed => "not_served",
+            Self::AlreadyExists => "already_exists",
+            Self::Conflict(_) => "conflict",
+            Self::Invalid(_) => "invalid",
+            Self::Immutable(_) => "immutable",
+            Self::Forbidden(_) => "forbidden",
+            Self::Terminating(_) => "terminating",
+            Self::Unavailable(_) => "unavailable",
+            Self::NotLeader => "not_leader",
+        }
+    }
+
     /// Whether what we decided on is out of date: look again at once instead of waiting.
     pub fn is_stale(&self) -> bool {
         matches!(self, Self::AlreadyExists | Self::Conflict(_) | Self::NotFound)

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -51,10 +52,10 @@ pub fn router(health: Health, metrics: Metrics) -> Router {
             }
         }
     };
-    Router::new()
-        .route("/livez", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(move || async move { metrics.text() }))
+    Router::new().route("/livez", get(|| async { "alive\n" })).route("/readyz", get(ready)).route(
+        "/metrics",
+        get(move || async move { ([(CONTENT_TYPE, Metrics::CONTENT_TYPE)], metrics.text()) }),
+    )
 }
 
 /// Serves until it is cancelled; answers with the address that was taken.

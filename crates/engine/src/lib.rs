@@ -19,8 +19,10 @@ mod kept;
 pub mod latest;
 pub mod lease;
 pub mod live;
-pub mod merge;
+#[cfg(any(test, feature = "simulation"))]
+mod merge;
 pub mod metrics;
+#[cfg(any(test, feature = "simulation"))]
 pub mod model;
 pub mod object;
 pub mod outside;
@@ -35,6 +37,7 @@ pub mod runner;
 pub mod runtime;
 pub mod seen;
 pub mod serve;
+#[cfg(any(test, feature = "simulation"))]
 pub mod simulation;
 pub mod status;
 pub mod store;

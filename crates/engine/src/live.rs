@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
 use crate::metrics::Metrics;
 use crate::object::{Kind, Object, ObjectRef};
+use crate::runtime::Runtime;
 
 /// A call that takes longer is given up; whether it happened is then not known.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -38,13 +39,16 @@ impl Live {
     }
 
     async fn call(&self, verb: &'static str, request: Request<Vec<u8>>) -> Result<Value, ApiError> {
-        self.metrics.api_call(verb);
-        match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
+        let started = Runtime::instant();
+        let result = match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(kube::Error::Api(status))) => Err(refusal(&status)),
             Ok(Err(error)) => Err(ApiError::Unavailable(chain(&error))),
             Err(_) => Err(ApiError::Unavailable(format!("no answer within {} s", DEADLINE.as_secs()))),
-        }
+        };
+        let word = result.as_ref().map_or_else(ApiError::as_str, |_| "ok");
+        self.metrics.api_call(verb, word, started.elapsed().as_secs_f64());
+        result
     }
 }
 

@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 pub use reference::{Described, described};
@@ -23,6 +24,12 @@ struct PassLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ControllerLabels {
     controller: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CallLabels {
+    verb: &'static str,
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -48,7 +55,8 @@ struct Inner {
     depth: Family<ControllerLabels, Gauge>,
     effects: Family<ControllerLabels, Counter>,
     panics: Family<ControllerLabels, Counter>,
-    calls: Family<VerbLabels, Counter>,
+    calls: Family<CallLabels, Counter>,
+    call_seconds: Family<VerbLabels, Histogram>,
     leading: Family<FamilyLabels, Gauge>,
     stale: Family<ControllerLabels, Counter<u64, AtomicU64>>,
 }
@@ -63,6 +71,9 @@ impl Default for Metrics {
             effects: Family::default(),
             panics: Family::default(),
             calls: Family::default(),
+            call_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, 14))
+            }),
             leading: Family::default(),
             stale: Family::default(),
         };
@@ -79,9 +90,16 @@ impl Default for Metrics {
         );
         registry.register(
             "api_calls",
-            "Calls to the Kubernetes API by verb, watches excepted",
+            "Calls to the Kubernetes API by verb and result, watches excepted",
             inner.calls.clone(),
         );
+        registry.register(
+            "api_call_seconds",
+            "Duration of calls to the Kubernetes API by verb, watches excepted",
+            inner.call_seconds.clone(),
+        );
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of the program", build);
         registry.register("leader", "1 while this replica leads the family", inner.leading.clone());
         Self { inner: Arc::new(inner) }
     }
@@ -109,8 +127,9 @@ impl Metrics {
         self.inner.depth.get_or_create(&ControllerLabels { controller }).set(depth);
     }
 
-    pub(crate) fn api_call(&self, verb: &'static str) {
-        self.inner.calls.get_or_create(&VerbLabels { verb }).inc();
+    pub(crate) fn api_call(&self, verb: &'static str, result: &'static str, seconds: f64) {
+        self.inner.calls.get_or_create(&CallLabels { verb, result }).inc();
+        self.inner.call_seconds.get_or_create(&VerbLabels { verb }).observe(seconds);
     }
 
     /// Whether this replica leads a family.
@@ -118,6 +137,9 @@ impl Metrics {
         let labels = FamilyLabels { family: family.to_owned() };
         self.inner.leading.get_or_create(&labels).set(leading.into());
     }
+
+    /// The type of [`Metrics::text`].
+    pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
     /// The text that a scraper reads.
     pub fn text(&self) -> String {

@@ -28,6 +28,8 @@ use crate::view::{Fresh, View, Want};
 const ROUNDS: usize = 8;
 /// Looks at the world before one decision: each may ask for what the one before revealed.
 const LOOKS: usize = 6;
+/// The condition that sums up all others.
+const READY: &str = "Ready";
 /// When somebody else was faster, and only in case their event got lost.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -59,6 +61,7 @@ pub(crate) struct Pass<'a> {
 
 /// What a pass came to.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state")]
 pub(crate) struct Outcome {
     /// How far the caches must come before the next pass.
     pub written: Vec<(ObjectRef, Progress)>,
@@ -76,6 +79,8 @@ pub(crate) struct Outcome {
     pub subject: Option<Object>,
     /// Effects carried out.
     pub effects: u32,
+    /// A panic was caught.
+    pub panicked: bool,
     /// It ended before there was a decision to report.
     undecided: bool,
 }
@@ -101,6 +106,7 @@ impl Pass<'_> {
             let said = panic.downcast_ref::<String>().cloned();
             let said =
                 said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
+            outcome.panicked = true;
             outcome.failures.push(Failure::bug(format!("a pass over {} panicked: {said}", self.key)));
         }
         if outcome.undecided {
@@ -125,6 +131,7 @@ impl Pass<'_> {
     }
 
     /// What would be decided now. Reads, but writes nothing.
+    #[cfg(any(test, feature = "simulation"))]
     pub async fn plan(&self) -> Result<Option<Plan>, Failure> {
         let looked = self.observe(&mut Fresh::default(), &mut Outcome::default()).await?;
         let Some(looked) = looked else { return Ok(None) };
@@ -396,7 +403,7 @@ impl Pass<'_> {
         if target.kind.namespaced {
             body["metadata"]["namespace"] = json!(self.key.namespace);
         }
-        Some(match executor.write(&target, Verb::Apply(body)).await {
+        Some(match executor.write(&target, Verb::Apply(body), "our finalizer goes on").await {
             Ok(written) => {
                 let version = written.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
                 Done::Wrote(target, written, Progress::Revision(version))
@@ -423,7 +430,7 @@ impl Pass<'_> {
         let target = self.controller.kind().key(self.key);
         let uid = object.uid().to_owned();
         let verb = Verb::Unfinalize { finalizers, uid: uid.clone() };
-        Some(match executor.write(&target, verb).await {
+        Some(match executor.write(&target, verb, "our finalizer comes off").await {
             Ok(written) => {
                 let held = revision(object.resource_version());
                 Done::Wrote(target, written, Progress::Released(uid, held))
@@ -481,6 +488,10 @@ impl Pass<'_> {
         let Some(change) = change(subject, &report, &self.controller.shape(), self.environment.now()) else {
             return Ok(Round::Finished);
         };
+        let ready = report.get(READY);
+        let why = ready
+            .map(|ready| format!("Ready is {}: {}", ready.state.as_str(), ready.reason))
+            .unwrap_or_default();
         if report.urgency == Urgency::Soon && !self.status_due {
             outcome.status_waits = true;
             return Ok(Round::Finished);
@@ -499,7 +510,7 @@ impl Pass<'_> {
             owner_uid: None,
             owner_version: None,
         };
-        match executor.write(&target, Verb::Merge { body, status: true }).await {
+        match executor.write(&target, Verb::Merge { body, status: true }, &why).await {
             Ok(written) => {
                 let version = written.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
                 outcome.written.retain(|(other, _)| *other != target);

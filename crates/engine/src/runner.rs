@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::cluster::{ApiError, Cluster, Verb, Write};
 use crate::controller::Controller;
@@ -299,6 +300,7 @@ impl Environment for PassEnvironment {
 async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcome) {
     let started = Runtime::instant();
     let environment = PassEnvironment(Arc::clone(&shared));
+    let name = shared.controller.name();
     let outcome = Pass {
         controller: &*shared.controller,
         cluster: &shared.live,
@@ -312,15 +314,17 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
         status_due: turn.status_due,
     }
     .run()
+    .instrument(tracing::info_span!("pass", controller = name, key = %turn.key))
     .await;
-    let name = shared.controller.name();
     let failure = most_severe(&outcome.failures);
     let word = failure.map_or(if outcome.parked { "parked" } else { "ok" }, |failure| failure.class.as_str());
+    if outcome.panicked {
+        context.metrics.panicked(name);
+    }
     context.metrics.pass(name, word, started.elapsed().as_secs_f64(), outcome.effects);
     for failure in &outcome.failures {
         match failure.class {
             Class::Bug => {
-                context.metrics.panicked(name);
                 tracing::error!(controller = name, key = %turn.key, %failure, "A pass failed by a bug");
             }
             Class::Waiting => tracing::debug!(controller = name, key = %turn.key, %failure, "A pass waits"),
@@ -328,7 +332,7 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
         }
     }
     if let Some(subject) = &outcome.subject {
-        for condition in &outcome.warnings {
+        for condition in outcome.warnings.iter().filter(|_| context.leadership.is_current()) {
             shared.events.publish(&shared.live, &shared.controller.kind(), subject, condition).await;
         }
     }

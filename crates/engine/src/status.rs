@@ -60,7 +60,7 @@ pub enum State {
 }
 
 impl State {
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
             Self::False => "False",

@@ -64,7 +64,7 @@ impl Stores {
 
     /// All objects of a kind.
     pub(crate) fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
-        self.together(kind, |store| store.list())
+        self.together(kind, Store::list)
     }
 
     /// Whether this object, if it were in a cache, would wake a key.

@@ -28,7 +28,7 @@ const RETRY_LAST: Duration = Duration::from_secs(15);
 pub struct Streams {
     client: Client,
     runtime: Runtime,
-    streams: Arc<Mutex<BTreeMap<Scope, Arc<Stream>>>>,
+    by_scope: Arc<Mutex<BTreeMap<Scope, Arc<Stream>>>>,
 }
 
 /// One watch and those who look at it.
@@ -49,20 +49,20 @@ struct Subscriber {
 impl Streams {
     /// No watch yet.
     pub fn new(client: Client, runtime: Runtime) -> Self {
-        Self { client, runtime, streams: Arc::default() }
+        Self { client, runtime, by_scope: Arc::default() }
     }
 
     /// Keeps a cache equal to the cluster from now on, as long as somebody listens to what it wakes.
     pub(crate) fn subscribe(&self, store: Arc<Store>, wakes: UnboundedSender<Woken>) {
         let scope = store.watch().scope();
-        let mut streams = lock(&self.streams);
+        let mut streams = lock(&self.by_scope);
         let stream = streams.entry(scope.clone()).or_default();
         lock(&stream.subscribers).push(Subscriber { store, wakes });
         if lock(&stream.subscribers).len() > 1 {
             stream.joined.notify_one();
             return;
         }
-        let (all, stream) = (Arc::clone(&self.streams), Arc::clone(stream));
+        let (all, stream) = (Arc::clone(&self.by_scope), Arc::clone(stream));
         let (client, runtime) = (self.client.clone(), self.runtime.clone());
         self.runtime.spawn(async move {
             stream.run(client, &runtime, &scope).await;

@@ -1,4 +1,5 @@
 //! The product as users install it, on nodes that run its pods.
+#![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "system/chart.rs"]

@@ -9,8 +9,10 @@ use super::Ring;
 use super::stamp::PACKAGE as LAB;
 use crate::process::took;
 
-/// The families; the package of each is `aquifer-<family>`.
-pub const FAMILIES: [&str; 1] = ["efs"];
+/// The names of all families; the package of each is `aquifer-<family>`.
+pub fn families() -> Vec<&'static str> {
+    aquifer_families::all().into_iter().map(aquifer_family::Family::name).collect()
+}
 
 const LAB_BUDGET: Duration = Duration::from_mins(4);
 /// With one family; each further one adds to it.
@@ -75,7 +77,7 @@ impl Times {
     /// Every budget with what was used of it.
     fn budgets(&self) -> Vec<(String, Duration, Duration)> {
         let mut budgets = Vec::new();
-        for family in FAMILIES {
+        for family in families() {
             for ring in Ring::ALL {
                 if let Some(time) = self.tests.get(&(ring, package(family))) {
                     budgets.push((format!("family {family}, {}", ring.word()), *time, family_budget(ring)));
@@ -85,7 +87,7 @@ impl Times {
         if let Some(time) = self.tests.get(&(Ring::System, LAB.to_owned())) {
             budgets.push(("the lab's tests of itself".to_owned(), *time, LAB_BUDGET));
         }
-        let further = u32::try_from(FAMILIES.len() - 1).unwrap_or(0);
+        let further = u32::try_from(families().len() - 1).unwrap_or(0);
         budgets.push(("all tests".to_owned(), self.sum(), TESTS + TESTS_PER_FAMILY * further));
         let everything = self.sum() + self.compiling + self.preparation;
         budgets.push(("all tests, with compiling and preparing".to_owned(), everything, EVERYTHING));

@@ -167,9 +167,9 @@ fn sum_up(total: &Tally, times: &Times, args: &Args) -> Result<()> {
 impl Args {
     fn check(&self) -> Result<()> {
         if let Some(family) = &self.family
-            && !budget::FAMILIES.contains(&family.as_str())
+            && !budget::families().contains(&family.as_str())
         {
-            bail!("cannot find a family `{family}`; there are: {}", budget::FAMILIES.join(", "));
+            bail!("cannot find a family `{family}`; there are: {}", budget::families().join(", "));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::Ring;
-use super::budget::{self, FAMILIES};
+use super::budget::{self, families};
 use crate::process;
 
 /// Packages whose integration tests drive whole programs.
@@ -73,14 +73,15 @@ impl Program {
 fn parts_of(tests: &[String], only: Option<&str>) -> Vec<Part> {
     let prefix = |family: &str| format!("{family}::");
     let mut parts = Vec::new();
-    for family in FAMILIES {
+    for family in families() {
         let has = tests.iter().any(|test| test.starts_with(&prefix(family)));
         if has && only.is_none_or(|only| only == family) {
             parts.push(Part { family: Some(family.to_owned()), arguments: vec![prefix(family)] });
         }
     }
     if only.is_none() {
-        let arguments = FAMILIES.iter().flat_map(|family| ["--skip".to_owned(), prefix(family)]).collect();
+        let arguments =
+            families().into_iter().flat_map(|family| ["--skip".to_owned(), prefix(family)]).collect();
         parts.push(Part { family: None, arguments });
     }
     parts

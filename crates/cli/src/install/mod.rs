@@ -133,7 +133,7 @@ async fn rehearse(
     for (object, live) in objects.iter().zip(&found) {
         // In the operator's namespace nothing can be tried while it is still to be made. All others must be there.
         if !homeless
-            || object.namespace().as_deref() != objects.first().map(|home| home.name_any()).as_deref()
+            || object.namespace().as_deref() != objects.first().map(kube::ResourceExt::name_any).as_deref()
         {
             apply::try_out(client, object, live.as_ref(), take_over).await?;
         }

@@ -25,7 +25,7 @@ pub fn described() -> Vec<Described> {
     metrics.live_pass("");
     metrics.panicked("");
     metrics.depth("", 0);
-    metrics.api_call("");
+    metrics.api_call("", "", 0.0);
     metrics.leading("", true);
     parse(&metrics.text())
 }
