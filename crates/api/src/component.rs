@@ -113,6 +113,10 @@ pub enum ObjectState {
     Foreign,
     /// Going away.
     Deleting,
+    /// Written by another version. We never write it, and no definition of ours allows it.
+    #[schemars(skip)]
+    #[serde(other)]
+    Unknown,
 }
 
 impl ObjectState {

@@ -69,7 +69,7 @@ fn the_rules_and_enumerations_are_the_known_ones() {
     Component: required ["spec"]
     Component.spec.desired: enum ["Installed","Removed"]
     Component.status.objects.items: required ["kind","name","state"]
-    Component.status.objects.items.state: enum ["Current","Missing","Foreign","Failed","Deleting"]
+    Component.status.objects.items.state: enum ["Current","Missing","Foreign","Deleting"]
     SharedVolume: required ["spec"]
     SharedVolume.spec: required ["fileSystemID"]
     SharedVolume.spec.accessPointID: rule self.matches('^fsap-[0-9a-f]{8,40}$')

@@ -196,7 +196,7 @@ async fn a_component_is_installed_or_removed_and_nothing_else() -> Result<()> {
         let status = Patch::Merge(json!({"status": {"objects": [object]}}));
         api.patch_status("states", &PatchParams::default(), &status).await
     };
-    for state in ["Current", "Missing", "Foreign", "Failed", "Deleting"] {
+    for state in ["Current", "Missing", "Foreign", "Deleting"] {
         write(json!({"kind": "DaemonSet", "name": "a", "state": state})).await?;
     }
     for (broken, field) in [

@@ -74,6 +74,9 @@ struct Election {
         value_name = "NAMESPACE"
     )]
     lease_namespace: String,
+    /// Without effect: each family has a Lease of its own. Still accepted, because older manifests give it
+    #[arg(long, env = "AQUIFER_LEASE_NAME", value_name = "NAME", hide = true)]
+    lease_name: Option<String>,
     /// Name of this replica in the Leases; by default the name of the host
     #[arg(long, env = "AQUIFER_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
@@ -105,6 +108,9 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
 pub async fn run(args: Args, flags: &ArgMatches) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
     let timing = args.election.timing()?;
+    if let Some(name) = &args.election.lease_name {
+        tracing::warn!(name, "--lease-name has no effect: each family has the Lease aquifer-FAMILY");
+    }
     let operator = Operator { namespace: args.election.lease_namespace.clone(), image: args.image };
     let chosen = families::in_order(&renamed(flags, "families", "controllers"));
     let mut units = Vec::new();
@@ -144,6 +150,7 @@ fn signals() -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
     tokio::spawn(async move {
         loop {
             let meaning = tokio::select! {
+                biased;
                 _ = hangup.recv() => Signal::Resync,
                 _ = terminate.recv() => Signal::Stop,
                 _ = interrupt.recv() => Signal::Stop,

@@ -5,7 +5,7 @@ use aquifer_engine::Kind;
 /// A namespace's wish for a volume.
 pub const SHARED_VOLUME: Kind =
     Kind::namespaced(aquifer_api::efs::GROUP, aquifer_api::efs::VERSION, "SharedVolume", "sharedvolumes");
-/// The named status object of the driver.
+/// The status object of the driver.
 pub const COMPONENT: Kind =
     Kind::cluster(aquifer_api::component::GROUP, aquifer_api::component::VERSION, "Component", "components");
 /// The cluster's side of a volume.

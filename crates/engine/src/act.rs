@@ -207,7 +207,8 @@ impl Executor<'_> {
         written_child(target, intent, word, self.write(target, verb, why).await)
     }
 
-    /// The one place that every write passes: without authority nothing is sent.
+    /// Every write of a pass goes through here: without leadership nothing is sent. Events and bootstrap objects are written by
+    /// the runner, which asks for leadership itself.
     /// `why` is for people who read the log: it names fields, never their values.
     pub async fn write(&self, target: &ObjectRef, verb: Verb, why: &str) -> Result<Option<Object>, ApiError> {
         if !self.leadership.is_current() {
@@ -261,7 +262,7 @@ fn written_child(
         Ok(None) => Done::Failed(Failure::bug(format!("no answer to a write of {target}"))),
         Err(ApiError::Immutable(said)) => Done::Failed(Failure::new(
             Class::Invalid,
-            format!("failed to {word} {target}: it cannot be changed in place: {said}"),
+            format!("cannot {word} {target}: it cannot be changed in place: {said}"),
         )),
         Err(error) => failed(target, word, &error),
     }

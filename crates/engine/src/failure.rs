@@ -97,11 +97,11 @@ impl Failure {
 
     /// An API error met while doing something to an object.
     pub fn api(doing: &str, error: &ApiError) -> Self {
-        Self::new(error.class(), format!("failed to {doing}: {error}"))
+        Self::new(error.class(), format!("cannot {doing}: {error}"))
     }
 }
 
-/// The most_severe of several: what the object as a whole suffers from.
+/// The most severe of several: what the object as a whole suffers from.
 pub(crate) fn most_severe(failures: &[Failure]) -> Option<&Failure> {
     failures.iter().max_by_key(|failure| match failure.class {
         Class::Waiting => 0,
@@ -112,7 +112,7 @@ pub(crate) fn most_severe(failures: &[Failure]) -> Option<&Failure> {
     })
 }
 
-/// All of them as one: the class of the most_severe, and what each says.
+/// All of them as one: the class of the most severe, and what each says.
 pub(crate) fn combined(failures: &[Failure]) -> Option<Failure> {
     let class = most_severe(failures)?.class;
     let mut said: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();

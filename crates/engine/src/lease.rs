@@ -55,7 +55,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LostLease {
     /// Another replica holds the lease now.
-    #[error("lost the lease {lease}: it is now held by {holder}; this process must restart")]
+    #[error("cannot go on: the Lease {lease} is now held by {holder}; this process must restart")]
     TakenOver {
         /// Namespace and name of the Lease.
         lease: String,
@@ -63,14 +63,16 @@ pub enum LostLease {
         holder: String,
     },
     /// Somebody cleared the holder.
-    #[error("lost the lease {lease}: its holder was cleared by somebody else; this process must restart")]
+    #[error(
+        "cannot go on: the holder of the Lease {lease} was cleared by somebody else; this process must restart"
+    )]
     Cleared {
         /// Namespace and name of the Lease.
         lease: String,
     },
     /// No renewal succeeded in time.
     #[error(
-        "lost the lease {lease}: no renewal succeeded within {within:?} (last answer: {last}); this process must restart"
+        "cannot go on: the Lease {lease} was not renewed within {within:?} (last answer: {last}); this process must restart"
     )]
     NotRenewed {
         /// Namespace and name of the Lease.

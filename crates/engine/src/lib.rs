@@ -4,6 +4,10 @@
 //! ([`store`]), when a key has its turn (`queue`), what one pass does (`pass`, `act`), what is written and when nothing is
 //! (`intent`, [`compare`], [`status`]), who may write ([`lease`]), and what people see of it ([`health`], [`metrics`]).
 //! ARCHITECTURE.md at the root explains it by an example.
+//!
+//! A family needs what is exported below (`Controller`, `Watch`, `View`, `Plan`, `Report` and their parts) and [`runtime`].
+//! The binary needs [`process`], [`lease`], [`live`] and [`metrics`]. Tests need `model` and `simulation` (a feature).
+//! Nothing else needs the rest.
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests hand their own clocks in"))]
 
 mod act;

@@ -58,7 +58,7 @@ struct Inner {
     calls: Family<CallLabels, Counter>,
     call_seconds: Family<VerbLabels, Histogram>,
     leading: Family<FamilyLabels, Gauge>,
-    stale: Family<ControllerLabels, Counter<u64, AtomicU64>>,
+    live_passes: Family<ControllerLabels, Counter<u64, AtomicU64>>,
 }
 
 impl Default for Metrics {
@@ -75,18 +75,22 @@ impl Default for Metrics {
                 Histogram::new(exponential_buckets(0.001, 2.0, 14))
             }),
             leading: Family::default(),
-            stale: Family::default(),
+            live_passes: Family::default(),
         };
         let registry = &mut inner.registry;
         registry.register("controller_passes", "Passes by outcome", inner.passes.clone());
         registry.register("controller_pass_seconds", "Duration of passes", inner.seconds.clone());
-        registry.register("controller_queue_depth", "Keys that wait for a pass", inner.depth.clone());
+        registry.register(
+            "controller_queue_depth",
+            "Keys that wait for a pass, those in backoff apart",
+            inner.depth.clone(),
+        );
         registry.register("controller_effects", "Outside effects carried out", inner.effects.clone());
         registry.register("controller_panics", "Passes that panicked", inner.panics.clone());
         registry.register(
             "controller_live_passes",
             "Passes that read live because a cache fell behind",
-            inner.stale.clone(),
+            inner.live_passes.clone(),
         );
         registry.register(
             "api_calls",
@@ -115,7 +119,7 @@ impl Metrics {
     }
 
     pub(crate) fn live_pass(&self, controller: &'static str) {
-        self.inner.stale.get_or_create(&ControllerLabels { controller }).inc();
+        self.inner.live_passes.get_or_create(&ControllerLabels { controller }).inc();
     }
 
     pub(crate) fn panicked(&self, controller: &'static str) {

@@ -95,13 +95,13 @@ pub enum Ended {
     #[error(transparent)]
     LostLease(#[from] LostLease),
     /// A bug: leader election does not end by itself.
-    #[error("leader election of the family {0} ended by itself")]
+    #[error("cannot go on: leader election of the family {0} ended by itself")]
     Election(String),
     /// A bug: controllers and servers do not end by themselves.
-    #[error("a controller of the family {0} ended by itself")]
+    #[error("cannot go on: a controller or server of the family {0} ended by itself")]
     Controller(String),
     /// Nobody can tell the process to stop any more.
-    #[error("the channel of signals was closed")]
+    #[error("cannot go on: the channel of signals was closed")]
     Signals,
 }
 
@@ -149,23 +149,24 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
             });
         }
     }
-    loop {
+    let ended = loop {
         tokio::select! {
             biased;
             signal = signals.recv() => match signal {
-                Some(Signal::Stop) => break,
+                Some(Signal::Stop) => break Ok(()),
                 Some(Signal::Resync) => {
                     tracing::info!("Looking at every object again");
                     resync.increment();
                 }
-                None => return Err(Ended::Signals),
+                None => break Err(Ended::Signals),
             },
-            Some(ended) = elections.join_next() => return Err(election_ended(ended)),
+            Some(ended) = elections.join_next() => break Err(election_ended(ended)),
             Some(ended) = running.join_next() => {
-                return Err(Ended::Controller(ended.unwrap_or_else(|error| error.to_string())));
+                break Err(Ended::Controller(ended.unwrap_or_else(|error| format!("(unknown: {error})"))));
             }
         }
-    }
+    };
+    // Also when one family has lost its Lease: those of the others are given back in order.
     tracing::info!("Stopping");
     shutdown.cancel();
     while running.join_next().await.is_some() {}
@@ -176,7 +177,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
             tracing::warn!(family, %lost, "The Lease could not be given back");
         }
     }
-    Ok(())
+    ended
 }
 
 fn elect(
@@ -200,7 +201,7 @@ fn election_ended(ended: Result<(String, Result<(), LostLease>), tokio::task::Jo
         // At once: what is in memory may be outdated, and another replica works already.
         Ok((_, Err(lost))) => Ended::LostLease(lost),
         Ok((family, Ok(()))) => Ended::Election(family),
-        Err(error) => Ended::Election(error.to_string()),
+        Err(error) => Ended::Election(format!("(unknown: {error})")),
     }
 }
 

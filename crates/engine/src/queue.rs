@@ -190,9 +190,11 @@ impl Queue {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Keys that wait for a pass.
-    pub fn depth(&self) -> usize {
-        self.slots.values().filter(|slot| slot.dirty && !slot.running).count()
+    /// Keys that wait for a pass, those in backoff apart.
+    pub fn depth(&self, now: Instant) -> usize {
+        let waits =
+            |slot: &&Slot| slot.dirty && !slot.running && slot.not_before.is_none_or(|until| until <= now);
+        self.slots.values().filter(waits).count()
     }
 
     fn enqueue(&mut self, key: &Key) {

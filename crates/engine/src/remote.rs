@@ -101,7 +101,7 @@ impl Remote {
     ) -> Result<Plan, Failure> {
         let asked = sealed(Asked { subject, world, now });
         let body =
-            serde_json::to_vec(&asked).map_err(|e| Failure::bug(format!("failed to encode a world: {e}")))?;
+            serde_json::to_vec(&asked).map_err(|e| Failure::bug(format!("cannot encode a world: {e}")))?;
         tokio::time::timeout(DEADLINE, self.post(body))
             .await
             .unwrap_or_else(|_| Err(self.trouble(&format!("no answer within {} s", DEADLINE.as_secs()))))
@@ -129,7 +129,7 @@ impl Remote {
     fn trouble(&self, what: &impl ToString) -> Failure {
         Failure::new(
             Class::Transient,
-            format!("failed to get a decision from {}: {}", self.url, what.to_string()),
+            format!("cannot get a decision from {}: {}", self.url, what.to_string()),
         )
     }
 }

@@ -126,7 +126,7 @@ impl Runner {
                 }
                 self.start_passes();
             }
-            self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
+            self.context.metrics.depth(self.shared.controller.name(), self.queue.depth(Runtime::instant()));
             let patience =
                 if bootstrapped || !leads { Duration::from_hours(1) } else { Duration::from_secs(2) };
             let deadline = self.queue.deadline().filter(|_| leads).unwrap_or(resync_timer).min(resync_timer);
@@ -210,7 +210,7 @@ impl Runner {
         match ended {
             Ok((id, (key, outcome))) => {
                 self.running.remove(&id);
-                let unwatched = outcome.written.iter().any(|(target, _)| !self.shared.stores.watch(target));
+                let unwatched = outcome.written.iter().any(|(target, _)| !self.shared.stores.covers(target));
                 let failure = most_severe(&outcome.failures);
                 let ended = Ended {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
@@ -262,9 +262,13 @@ impl Runner {
                 }
             }
             let manager = self.shared.controller.name().to_owned();
+            if !self.context.leadership.is_current() {
+                return false;
+            }
             let write = Write { target: target.clone(), verb: Verb::Create(body), manager };
             match self.shared.live.write(&write).await {
-                Ok(_) | Err(ApiError::AlreadyExists) => {}
+                Ok(_) => tracing::info!(verb = "create", object = %target, why = "it was absent", "Wrote"),
+                Err(ApiError::AlreadyExists) => {}
                 Err(error) => {
                     tracing::warn!(%target, %error, "Cannot create yet");
                     return false;

@@ -1,4 +1,4 @@
-//! The cache of one watched kind. Holds compact JSON, parsed when looked at; `kept` says of what.
+//! The cache of one watch. Holds compact JSON, parsed when looked at; `kept` says of what.
 //! Knows which keys each object wakes; knows nothing of the API.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,7 +157,7 @@ impl Scope {
     }
 }
 
-/// The cache of one kind.
+/// The cache of one watch.
 pub struct Store {
     watch: Watch,
     inner: RwLock<Inner>,
@@ -296,7 +296,8 @@ impl Store {
     /// A list is complete.
     pub fn relist_ends(&self, now: Timestamp) -> Woken {
         let mut inner = self.write();
-        let shown = inner.relisted.take().unwrap_or_default();
+        // The end of a list whose beginning this cache has not seen says nothing about what is gone.
+        let Some(shown) = inner.relisted.take() else { return Woken::default() };
         let gone: Vec<Key> = inner.objects.keys().filter(|key| !shown.contains(key)).cloned().collect();
         let mut woken = Woken::default();
         for key in gone {

@@ -29,7 +29,7 @@ impl Stores {
     }
 
     /// Whether a watch of ours would show this object, its labels apart.
-    pub(crate) fn watch(&self, target: &ObjectRef) -> bool {
+    pub(crate) fn covers(&self, target: &ObjectRef) -> bool {
         self.of(&target.kind).iter().any(|store| store.may_hold(&target.key))
     }
 

@@ -2,6 +2,7 @@
 //! it. Each subscriber has a cache of its own with what it keeps. Lists, watches, and goes on after every kind of trouble.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,8 +36,10 @@ pub struct Streams {
 #[derive(Default)]
 struct Stream {
     subscribers: Mutex<Vec<Subscriber>>,
-    /// Somebody has joined after the watch began: it must list again.
+    /// A cache has joined after the watch began: it must list again.
     joined: Notify,
+    /// Whether a task keeps it; changed only under the lock of all streams.
+    kept: AtomicBool,
 }
 
 /// A cache that a stream fills, and whom its changes wake.
@@ -58,15 +61,21 @@ impl Streams {
         let mut streams = lock(&self.by_scope);
         let stream = streams.entry(scope.clone()).or_default();
         lock(&stream.subscribers).push(Subscriber { store, wakes });
-        if lock(&stream.subscribers).len() > 1 {
+        if stream.kept.swap(true, Ordering::SeqCst) {
             stream.joined.notify_one();
             return;
         }
         let (all, stream) = (Arc::clone(&self.by_scope), Arc::clone(stream));
         let (client, runtime) = (self.client.clone(), self.runtime.clone());
         self.runtime.spawn(async move {
-            stream.run(client, &runtime, &scope).await;
-            lock(&all).remove(&scope);
+            loop {
+                stream.run(client.clone(), &runtime, &scope).await;
+                let mut streams = lock(&all);
+                if lock(&stream.subscribers).is_empty() {
+                    streams.remove(&scope);
+                    return;
+                }
+            }
         });
     }
 }

@@ -90,12 +90,21 @@ impl<Spec: DeserializeOwned, Status: DeserializeOwned + Default> Present<Spec, S
             finalizers: object.finalizers().into_iter().map(str::to_owned).collect(),
             marks: Marks { labels: marks("/metadata/labels"), annotations: marks("/metadata/annotations") },
             spec: spec(object),
-            status: object
-                .at("/status")
-                .and_then(|status| Status::deserialize(status).ok())
-                .unwrap_or_default(),
+            status: object.at("/status").map(status).unwrap_or_default(),
         }
     }
+}
+
+/// A status field by field: one that cannot be read counts as absent and takes no other along.
+fn status<Status: DeserializeOwned + Default>(value: &Value) -> Status {
+    if let Ok(status) = Status::deserialize(value) {
+        return status;
+    }
+    let one = |name: &String, value: &Value| Value::Object(Map::from_iter([(name.clone(), value.clone())]));
+    let readable = value.as_object().into_iter().flatten();
+    let readable = readable.filter(|(name, value)| Status::deserialize(one(name, value)).is_ok());
+    let readable: Map<_, _> = readable.map(|(name, value)| (name.clone(), value.clone())).collect();
+    Status::deserialize(Value::Object(readable)).unwrap_or_default()
 }
 
 fn spec<Spec: DeserializeOwned>(object: &Object) -> Result<Spec, Unreadable> {

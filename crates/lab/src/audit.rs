@@ -149,8 +149,7 @@ impl Audit {
             }
             Ok(0)
         };
-        let at =
-            look().with_context(|| format!("failed to look at the audit log {}", self.path.display()))?;
+        let at = look().with_context(|| format!("cannot look at the audit log {}", self.path.display()))?;
         Ok(Mark(at))
     }
 
@@ -174,7 +173,7 @@ impl Audit {
     /// The same, one by one: a long log need not fit into memory.
     pub fn each(&self, mark: Mark, until: Mark, mut see: impl FnMut(Call)) -> Result<()> {
         let mut file = File::open(&self.path)
-            .with_context(|| format!("failed to open the audit log {}", self.path.display()))?;
+            .with_context(|| format!("cannot open the audit log {}", self.path.display()))?;
         let length = file.metadata()?.len();
         ensure!(
             length >= mark.0,

@@ -294,8 +294,7 @@ impl Cluster {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("failed to make service account {namespace}/{name}"));
+                return Err(error).with_context(|| format!("cannot make service account {namespace}/{name}"));
             }
         }
         let request = TokenRequest {

@@ -30,7 +30,7 @@ const ACCOUNT: &str = "aquifer";
 /// The user that the operator is to the API server.
 pub const USER: &str = "system:serviceaccount:aquifer-system:aquifer";
 
-/// How the operator shows who it is. Only this module makes one, so whatever starts with it is not an administrator.
+/// How the operator shows who it is. Only this module makes one; of what is shipped, none is an administrator's.
 #[non_exhaustive]
 pub struct Account {
     /// What it sends with each call.

@@ -273,7 +273,7 @@ async fn register(nodes: &Api<NodeObject>, node_plan: &NodePlan) -> Result<()> {
         "spec": {"podCIDR": node_plan.pods, "podCIDRs": [node_plan.pods]},
     });
     let params = PatchParams::apply("aquifer-lab").force();
-    nodes.patch(&node_plan.name, &params, &Patch::Apply(&object)).await.context("failed to make a Node")?;
+    nodes.patch(&node_plan.name, &params, &Patch::Apply(&object)).await.context("cannot make a Node")?;
     // kube-proxy asks for the address when it starts, maybe before kubelet has told it.
     let status = json!({"status": {"addresses": [
         {"type": "InternalIP", "address": node_plan.address}, {"type": "Hostname", "address": node_plan.name},

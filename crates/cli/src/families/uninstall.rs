@@ -17,7 +17,6 @@ const TIMEOUT: &str = "timeout";
 pub fn command(family: &'static dyn Family) -> Command {
     let variable = |flag: &str| format!("AQUIFER_{}_UNINSTALL_{flag}", family.name().to_uppercase());
     let uninstall = Command::new("uninstall")
-        .about("Deletes everything that the family made; asks first, and can be repeated at any point")
         .arg(
             Arg::new(YES)
                 .long(YES)
@@ -41,7 +40,12 @@ pub fn command(family: &'static dyn Family) -> Command {
         .about(family.summary())
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(Connection::augment_args(uninstall))
+        // After the flags of the connection, which would say what they are about.
+        .subcommand(
+            Connection::augment_args(uninstall).about(
+                "Deletes everything that the family made; asks first, and can be repeated at any point",
+            ),
+        )
 }
 
 /// Carries it out.

@@ -87,19 +87,24 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let wanted = args.wanted(namespace, there);
     let objects = wanted.objects()?;
     let found = rehearse(&client, &objects, args.take_over).await?;
-    let (mut created, mut changed, mut unchanged) = (0, 0, 0);
+    let (mut created, mut changed, mut unchanged, mut left) = (0, 0, 0, 0);
     for (object, live) in objects.iter().zip(&found) {
         let change = apply::apply(&client, object, live.as_ref(), args.take_over).await?;
         match change {
             Change::Created => created += 1,
             Change::Changed => changed += 1,
-            Change::Unchanged | Change::Left => unchanged += 1,
+            Change::Unchanged => unchanged += 1,
+            Change::Left => left += 1,
         }
         let note = if change == Change::Left && kind(object) == CRD { FOREIGN_CRD } else { "" };
         say!("{:<9} {}{note}", change.word(), title(object));
     }
     apply::wait_until_served(&client, &objects).await?;
-    say!("{} objects: {created} created, {changed} changed, {unchanged} as they should be", objects.len());
+    let left = if left == 0 { String::new() } else { format!(", {left} left alone") };
+    say!(
+        "{} objects: {created} created, {changed} changed, {unchanged} as they should be{left}",
+        objects.len()
+    );
     say!("image: {}", wanted.image);
     for component in needed::unwanted(&client).await? {
         say!(

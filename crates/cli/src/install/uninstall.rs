@@ -107,7 +107,8 @@ async fn find(
         .partition(|one| kind(one) == CRD);
     others.reverse();
     let lease = |name: &String| DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace);
-    others.extend(wanted.leases().iter().map(lease));
+    // Before each family had a Lease of its own, there was one named like the operator.
+    others.extend(wanted.leases().iter().chain([&super::NAME.to_owned()]).map(lease));
     let component = |one: &Component| DynamicObject::new(&one.name_any(), &Component::api_resource());
     others.extend(components.iter().map(component));
     let of_cluster = |one: &DynamicObject| one.namespace().is_none() && !MADE.contains(&kind(one));

@@ -189,7 +189,7 @@ impl<S: Storage> Elector<S> {
     }
 
     fn failed(&mut self, what: &str, error: &StorageError) {
-        let text = format!("failed to {what} the lease: {error}");
+        let text = format!("cannot {what} the lease: {error}");
         // Once per kind of trouble; a broken connection would else fill the log.
         if *error == StorageError::Conflict || self.last_error.as_ref() == Some(&text) {
             debug!(lease = %self.lease(), "{text}");

@@ -29,7 +29,7 @@ impl KubeStorage {
     }
 
     fn failed(&self, doing: &str, error: &kube::Error) -> StorageError {
-        StorageError::Failed(format!("failed to {doing} Lease {}/{}: {error}", self.namespace, self.name))
+        StorageError::Failed(format!("cannot {doing} Lease {}/{}: {error}", self.namespace, self.name))
     }
 }
 

@@ -175,7 +175,7 @@ async fn a_refusal_for_want_of_rights_shows_in_the_status_at_once() {
     assert_eq!(outcome.failures[0].class, Class::Denied);
     let (state, reason, message) = condition(&model, "Ready");
     assert_eq!((state.as_str(), reason.as_str()), ("False", "AccessDenied"));
-    assert!(message.contains("failed to apply ConfigMap ns/child"), "{message}");
+    assert!(message.contains("cannot apply ConfigMap ns/child"), "{message}");
     assert_eq!(outcome.warnings.len(), 1, "and is worth an event");
 }
 

@@ -26,8 +26,11 @@ pub(super) struct Request<'a> {
 /// The rest of lists that are read in pages, by the number in their continue token.
 #[derive(Default)]
 pub(super) struct Pages {
-    inner: Mutex<(u64, BTreeMap<u64, Vec<Object>>)>,
+    inner: Mutex<(u64, BTreeMap<u64, Rest>)>,
 }
+
+/// What is left of a list, and the version that all its pages show.
+type Rest = (u64, Vec<Object>);
 
 /// Whether an object is in a namespace, has the labels, and the name that a list or watch asks for.
 pub(super) fn selected(object: &Object, namespace: &str, query: &Query) -> bool {
@@ -135,23 +138,24 @@ async fn write(
 
 fn list(model: &Model, pages: &Pages, kind: &Kind, request: &Request<'_>) -> Answer {
     let mut inner = pages.inner.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut objects = match request.query.get("continue") {
+    let (version, mut objects) = match request.query.get("continue") {
         None => {
             let all = model.all_shown(kind).into_iter();
-            all.filter(|object| selected(object, &request.address.namespace, request.query)).collect()
+            let shown = all.filter(|object| selected(object, &request.address.namespace, request.query));
+            (model.version(), shown.collect())
         }
         Some(token) => match token.parse().ok().and_then(|number| inner.1.remove(&number)) {
             Some(rest) => rest,
             None => return status(410, "Expired", "the continue token is too old", ""),
         },
     };
-    let mut metadata = json!({"resourceVersion": model.version().to_string()});
+    let mut metadata = json!({"resourceVersion": version.to_string()});
     let limit = request.query.number("limit").and_then(|limit| usize::try_from(limit).ok());
     if let Some(limit) = limit.filter(|limit| *limit > 0 && *limit < objects.len()) {
         let rest = objects.split_off(limit);
         inner.0 += 1;
         let token = inner.0;
-        inner.1.insert(token, rest);
+        inner.1.insert(token, (version, rest));
         metadata["continue"] = json!(token.to_string());
     }
     let items: Vec<Value> = objects.into_iter().map(|object| object.0).collect();

@@ -35,7 +35,7 @@ impl Work {
         let room = tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{name}."))
             .tempdir_in(within)
-            .with_context(|| format!("failed to write to {}", within.display()))?;
+            .with_context(|| format!("cannot write to {}", within.display()))?;
         std::fs::create_dir(room.path().join("tmp"))?;
         Ok(Self { room, what: what.to_owned() })
     }
@@ -43,7 +43,7 @@ impl Work {
     /// Where the result is put together, until it gets its name.
     pub(crate) fn content(&self) -> Result<PathBuf> {
         let dir = self.room.path().join("content");
-        std::fs::create_dir(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         Ok(dir)
     }
 
@@ -62,7 +62,7 @@ impl Work {
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
-            .context("failed to run setpriv (Debian: util-linux)")?;
+            .context("cannot run setpriv (Debian: util-linux)")?;
         let mut progress = Progress::new(self.what.clone());
         let status = progress.until_ended(&mut child)?;
         ensure!(
@@ -141,7 +141,7 @@ fn remove_stale(within: &Path, name: &str) {
             continue;
         }
         if let Err(error) = std::fs::remove_dir_all(entry.path()) {
-            eprintln!("failed to remove {}, which a killed build left: {error}", entry.path().display());
+            eprintln!("cannot remove {}, which a killed build left: {error}", entry.path().display());
         }
     }
 }

@@ -47,7 +47,7 @@ impl Programs {
             dir.display(),
             missing.join(", ")
         );
-        let dir = dir.canonicalize().with_context(|| format!("failed to look at {}", dir.display()))?;
+        let dir = dir.canonicalize().with_context(|| format!("cannot look at {}", dir.display()))?;
         Ok(Self { dir })
     }
 

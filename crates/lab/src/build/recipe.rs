@@ -89,12 +89,12 @@ pub fn archive_of(containerfile: &Path, program: &Path, name: &str, archive: &Pa
     let context = work.dir()?;
     let file = program.file_name().with_context(|| format!("{} is not a file", program.display()))?;
     let copy = context.path().join(file);
-    std::fs::copy(program, &copy).with_context(|| format!("failed to copy {}", program.display()))?;
+    std::fs::copy(program, &copy).with_context(|| format!("cannot copy {}", program.display()))?;
     // What the file allowed where it was built must not matter.
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o555))?;
     // An archive that is there is added to, not replaced.
     if archive.exists() {
-        std::fs::remove_file(archive).with_context(|| format!("failed to remove {}", archive.display()))?;
+        std::fs::remove_file(archive).with_context(|| format!("cannot remove {}", archive.display()))?;
     }
     work.buildah(containerfile, context.path(), name, archive)
 }
@@ -139,14 +139,14 @@ pub fn once(name: &str, what: &str, build: impl FnOnce(&Path, &mut Work) -> Resu
     if dir.is_dir() {
         return Ok(dir);
     }
-    std::fs::create_dir_all(&cache).with_context(|| format!("failed to make {}", cache.display()))?;
+    std::fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
     let lock = open_lock(&cache.join(format!("{name}.lock")))?;
     let mut progress = Progress::new(format!("waiting for another process that is {what}"));
     loop {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
             Err(rustix::io::Errno::WOULDBLOCK) => progress.wait()?,
-            Err(error) => return Err(error).context("failed to lock the cache"),
+            Err(error) => return Err(error).context("cannot lock the cache"),
         }
     }
     // Another process may have built it while this one waited.
@@ -160,6 +160,6 @@ pub fn once(name: &str, what: &str, build: impl FnOnce(&Path, &mut Work) -> Resu
     progress.say();
     build(&content, &mut work)?;
     progress.say();
-    std::fs::rename(&content, &dir).with_context(|| format!("failed to make {}", dir.display()))?;
+    std::fs::rename(&content, &dir).with_context(|| format!("cannot make {}", dir.display()))?;
     Ok(dir)
 }

@@ -69,7 +69,7 @@ impl Server {
     /// Writes a kubeconfig file that only its owner can read.
     pub(crate) fn write_kubeconfig(&self, path: &Path, identity: &Identity) -> Result<()> {
         let text =
-            serde_saphyr::to_string(&self.kubeconfig(identity)).context("failed to print a kubeconfig")?;
+            serde_saphyr::to_string(&self.kubeconfig(identity)).context("cannot print a kubeconfig")?;
         write_private(path, &text)
     }
 
@@ -85,7 +85,7 @@ impl Server {
         config.read_timeout = Some(Duration::from_mins(2));
         config.reset_reader_on_write = true;
         config.default_retry = false;
-        kube::Client::try_from(config).context("failed to make a client")
+        kube::Client::try_from(config).context("cannot make a client")
     }
 }
 
@@ -113,5 +113,5 @@ pub fn write_private(path: &Path, text: &str) -> Result<()> {
         .mode(0o600)
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .with_context(|| format!("failed to write {}", path.display()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }

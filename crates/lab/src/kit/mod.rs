@@ -5,7 +5,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`cluster`] | a cluster with our kinds and the operator's account; clusters that tests take turns with |
-//! | [`operator`] | the operator inside the test, in a thread of its own; the only file of the lab that uses the engine to run |
+//! | [`operator`] | the operator inside the test, in a thread of its own; the only file of the lab that runs controllers |
 //! | [`process`] | the operator as a program of its own |
 //! | [`proxied`] | an operator behind the fault proxy |
 //! | [`namespace`] | a namespace for one test, with pods |

@@ -171,9 +171,9 @@ impl Drop for Process {
     }
 }
 
-/// The address in the line that says where it listens: `http=127.0.0.1:80` or `"http":"127.0.0.1:80"`.
+/// The address in the line that says where it listens: `address=127.0.0.1:80` or `"address":"127.0.0.1:80"`.
 fn address_in(log: &str) -> Option<SocketAddr> {
-    ["http=", "\"http\":\""].iter().find_map(|field| {
+    ["address=", "\"address\":\""].iter().find_map(|field| {
         let mut found = log.match_indices(field).map(|(at, _)| &log[at + field.len()..]);
         found.find_map(|rest| rest.split(|c: char| c == '"' || c.is_whitespace()).next()?.parse().ok())
     })
@@ -194,8 +194,13 @@ mod tests {
     #[test]
     fn the_address_is_found_in_both_forms_of_the_log() {
         let address = Some("127.0.0.1:4711".parse().unwrap());
-        assert_eq!(address_in("INFO aquifer: serving http=127.0.0.1:4711 pid=1\n"), address);
-        assert_eq!(address_in(r#"{"level":"INFO","fields":{"http":"127.0.0.1:4711"}}"#), address);
+        assert_eq!(
+            address_in(
+                "INFO aquifer_engine::process: Serving /livez, /readyz and /metrics address=127.0.0.1:4711\n"
+            ),
+            address
+        );
+        assert_eq!(address_in(r#"{"level":"INFO","fields":{"address":"127.0.0.1:4711"}}"#), address);
         assert_eq!(address_in("connecting to https://127.0.0.1:6443"), None);
     }
 

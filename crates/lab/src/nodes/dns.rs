@@ -31,7 +31,7 @@ const COREFILE: &str = "\
 /// Makes all its objects.
 pub(super) async fn install(client: &kube::Client, image: &str) -> Result<()> {
     for object in objects(image) {
-        apply(client, object).await.context("failed to install the DNS server")?;
+        apply(client, object).await.context("cannot install the DNS server")?;
     }
     Ok(())
 }

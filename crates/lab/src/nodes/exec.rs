@@ -25,7 +25,7 @@ impl Cluster {
         let output = tokio::time::timeout(LONGEST, ran)
             .await
             .with_context(|| format!("`{}` did not end within {LONGEST:?}", shown()))?
-            .with_context(|| format!("failed to run `{}`", shown()))?;
+            .with_context(|| format!("cannot run `{}`", shown()))?;
         if !output.status.success() {
             bail!("`{}` failed: {}", shown(), String::from_utf8_lossy(&output.stderr).trim());
         }

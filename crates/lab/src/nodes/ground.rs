@@ -189,13 +189,13 @@ fn make_cgroups(dir: &Path, plan: &Plan) -> Result<()> {
         let nodes = plan.node_plans.iter().map(|node_plan| top.join(&node_plan.name));
         for group in std::iter::once(top.clone()).chain(nodes) {
             std::fs::create_dir_all(&group)
-                .with_context(|| format!("failed to make the cgroup {}", group.display()))?;
+                .with_context(|| format!("cannot make the cgroup {}", group.display()))?;
             // A new one has no processors and no memory until it is told which.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let above = group.parent().unwrap_or(&hierarchy).join(file);
                 if let Ok(value) = std::fs::read_to_string(above) {
                     std::fs::write(group.join(file), value)
-                        .with_context(|| format!("failed to set up the cgroup {}", group.display()))?;
+                        .with_context(|| format!("cannot set up the cgroup {}", group.display()))?;
                 }
             }
         }

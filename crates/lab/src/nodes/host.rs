@@ -87,7 +87,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     let Output { status, stdout, stderr } = command
         .env("PATH", search_path())
         .output()
-        .with_context(|| format!("failed to run {}", command.get_program().display()))?;
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
     if !status.success() {
         let words: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
         bail!(

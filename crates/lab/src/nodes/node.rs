@@ -134,7 +134,7 @@ impl Node<'_> {
         match objects.delete(self.name(), &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             other => {
-                other.with_context(|| format!("failed to delete node {}", self.name()))?;
+                other.with_context(|| format!("cannot delete node {}", self.name()))?;
             }
         }
         let (nodes, supervisor) = (self.nodes.clone(), self.supervisor());

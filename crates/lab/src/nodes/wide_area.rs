@@ -254,7 +254,7 @@ impl WideArea {
         let new = path.with_extension("new");
         std::fs::write(&new, text.to_string())?;
         // At once: the reader never sees half of it.
-        std::fs::rename(&new, &path).with_context(|| format!("failed to write {}", path.display()))
+        std::fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))
     }
 
     async fn wait_until_applied(&self) -> Result<()> {

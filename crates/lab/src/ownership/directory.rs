@@ -67,10 +67,10 @@ impl Directory {
         DirBuilder::new()
             .mode(0o700)
             .create(&dir)
-            .with_context(|| format!("failed to make {}", dir.display()))?;
+            .with_context(|| format!("cannot make {}", dir.display()))?;
         let mut lock = open_lock(&dir.join(LOCK))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .with_context(|| format!("failed to lock {}", dir.display()))?;
+            .with_context(|| format!("cannot lock {}", dir.display()))?;
         write!(lock, "{}", std::process::id())?;
         if std::env::var_os("AQUIFER_LAB_KEEP").is_some() {
             File::create(dir.join(KEEP))?;
@@ -104,7 +104,7 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let result = lock_lab(&self.root).and_then(|_lab| clear(&self.dir).and_then(|()| give_up(&self.dir)));
         if let Err(error) = result {
-            eprintln!("failed to clean up {}, the next start tries again: {error:#}", self.dir.display());
+            eprintln!("cannot clean up {}, the next start tries again: {error:#}", self.dir.display());
         }
     }
 }
@@ -144,7 +144,7 @@ fn sweep_locked(root: &Path) -> Result<()> {
             continue;
         }
         let swept = clear(&dir).and_then(|()| give_up(&dir));
-        outcomes.push(swept.with_context(|| format!("failed to clean up {} after a crash", dir.display())));
+        outcomes.push(swept.with_context(|| format!("cannot clean up {} after a crash", dir.display())));
     }
     leftovers::all(outcomes)
 }
@@ -177,7 +177,7 @@ fn keep_audit_log(dir: &Path) -> Result<()> {
 fn remove_or_keep(dir: &Path) -> Result<()> {
     if dir.join(KEEP).exists() {
         let lock = dir.join(LOCK);
-        return std::fs::remove_file(&lock).with_context(|| format!("failed to remove {}", lock.display()));
+        return std::fs::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()));
     }
     remove(dir)
 }
@@ -185,7 +185,7 @@ fn remove_or_keep(dir: &Path) -> Result<()> {
 fn remove(dir: &Path) -> Result<()> {
     match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("failed to remove {}", dir.display()))
+            Err(error).with_context(|| format!("cannot remove {}", dir.display()))
         }
         _ => Ok(()),
     }
@@ -195,14 +195,13 @@ fn remove(dir: &Path) -> Result<()> {
 fn make_root(root: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(root)
         .and_then(|()| root.canonicalize())
-        .with_context(|| format!("failed to make {}", root.display()))
+        .with_context(|| format!("cannot make {}", root.display()))
 }
 
 fn lock_lab(root: &Path) -> Result<File> {
     let path = root.join(".lock");
     let file = open_lock(&path)?;
-    flock(&file, FlockOperation::LockExclusive)
-        .with_context(|| format!("failed to lock {}", path.display()))?;
+    flock(&file, FlockOperation::LockExclusive).with_context(|| format!("cannot lock {}", path.display()))?;
     Ok(file)
 }
 
@@ -214,7 +213,7 @@ pub(crate) fn open_lock(path: &Path) -> Result<File> {
         .truncate(false)
         .mode(0o600)
         .open(path)
-        .with_context(|| format!("failed to open {}", path.display()))
+        .with_context(|| format!("cannot open {}", path.display()))
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -79,8 +79,7 @@ impl Supervisor {
     /// Starts the supervisor of a directory.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
         let script = dir.join(SCRIPT);
-        std::fs::write(&script, SUPERVISOR)
-            .with_context(|| format!("failed to write {}", script.display()))?;
+        std::fs::write(&script, SUPERVISOR).with_context(|| format!("cannot write {}", script.display()))?;
         let log = File::create(dir.join("supervisor.log"))?;
         let mut child = Command::new("/bin/sh")
             .arg(&script)
@@ -92,7 +91,7 @@ impl Supervisor {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .context("failed to start /bin/sh")?;
+            .context("cannot start /bin/sh")?;
         let orders = child.stdin.take();
         Ok(Self { dir: dir.to_path_buf(), shell: Some(Mutex::new(Shell { child, orders })) })
     }
@@ -116,7 +115,7 @@ impl Supervisor {
         let _ = std::fs::remove_file(self.pid_file(&program.name));
         let path = self.dir.join(format!("{}.sh", program.name));
         let save = |path: &Path, text: String| {
-            std::fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
         };
         if let Place::Inside(first) = &program.place {
             let inner = self.dir.join(format!("{}.inside.sh", program.name));
@@ -146,7 +145,7 @@ impl Supervisor {
     /// Kills a program and waits until it is gone.
     pub(crate) fn kill(&self, name: &str) -> Result<()> {
         let Some(pid) = self.pid(name) else { return Ok(()) };
-        kill_process(pid, Signal::KILL).with_context(|| format!("failed to kill {name}"))?;
+        kill_process(pid, Signal::KILL).with_context(|| format!("cannot kill {name}"))?;
         let started = Instant::now();
         while !processes::is_gone(pid) {
             if started.elapsed() > PATIENCE {
@@ -189,7 +188,7 @@ impl Supervisor {
             }
             // Later than the signal: a shell that lives would begin to sweep.
             drop(orders);
-            shell.child.wait().context("failed to wait for the supervisor")?;
+            shell.child.wait().context("cannot wait for the supervisor")?;
         }
         processes::end_all(&self.dir, running, PATIENCE)?;
         leftovers::remove(&self.dir)

@@ -22,7 +22,7 @@ pub(crate) struct Disk {
 pub(crate) fn make(dir: &Path, nodes: &[String], count: usize) -> Result<Vec<Disk>> {
     let make = |(n, node): (usize, &String)| {
         let path = dir.join(format!("disk-{n}"));
-        let file = File::create(&path).with_context(|| format!("failed to make {}", path.display()))?;
+        let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
         file.set_len(GIBIBYTES << 30).context("no room for a disk")?;
         let device = run(Command::new("losetup").args(["--find", "--show"]).arg(&path))?;
         Ok(Disk { node: node.clone(), device: device.trim().to_owned() })

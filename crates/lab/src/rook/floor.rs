@@ -152,7 +152,7 @@ async fn install_rights(client: &kube::Client) -> Result<()> {
     let objects: Vec<Value> = blocking(|| {
         let file = module::file(RBAC)?;
         let text =
-            std::fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+            std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))
     })
     .await?;

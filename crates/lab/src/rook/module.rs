@@ -30,8 +30,7 @@ pub fn file(path: &str) -> Result<PathBuf> {
 /// The definitions of all kinds of the release. Blocks.
 pub fn crds() -> Result<Vec<CustomResourceDefinition>> {
     let file = file(CRDS)?;
-    let text =
-        std::fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not a list of CRDs", file.display()))
 }
 

@@ -65,7 +65,7 @@ impl Build {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 bail!("Go is not installed: there is no `{go}` on the PATH. {advice}")
             }
-            other => other.with_context(|| format!("failed to run {go}"))?,
+            other => other.with_context(|| format!("cannot run {go}"))?,
         };
         // A Go that is too old for go.mod may refuse even this question; what it says then names both versions.
         ensure!(
@@ -88,7 +88,7 @@ impl Build {
         if dir.join(PROGRAM).is_file() {
             return Ok(dir);
         }
-        std::fs::create_dir_all(cache).with_context(|| format!("failed to make {}", cache.display()))?;
+        std::fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
         let lock = open_lock(&cache.join(format!("{name}.lock")))?;
         self.wait_for_turn(&lock, cache)?;
         // Another process may have built it while this one waited.
@@ -108,7 +108,7 @@ impl Build {
             match flock(lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(()),
                 Err(rustix::io::Errno::WOULDBLOCK) => progress.wait()?,
-                Err(error) => return Err(error).context("failed to lock the cache"),
+                Err(error) => return Err(error).context("cannot lock the cache"),
             }
         }
     }
@@ -141,7 +141,7 @@ impl Build {
         if dir.exists() {
             std::fs::remove_dir_all(dir)?;
         }
-        std::fs::rename(&content, dir).with_context(|| format!("failed to make {}", dir.display()))
+        std::fs::rename(&content, dir).with_context(|| format!("cannot make {}", dir.display()))
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -219,7 +219,7 @@ impl Progress {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 pub(crate) fn last_lines(log: &Path) -> Result<String> {

@@ -50,7 +50,7 @@ fn key_with(go: &[u8], sources: &[&Path], arguments: &[OsString]) -> Result<Stri
         files.sort();
         for file in files {
             add(file.file_name().unwrap_or_default().as_encoded_bytes());
-            add(&std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?);
+            add(&std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
         }
     }
     Ok(hex(&hash.finalize()[..8]))
