@@ -544,6 +544,13 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_list_whose_beginning_was_not_seen_says_nothing() {
+        let store = store();
+        assert_eq!(store.relist_ends(now()), Woken::default());
+        assert_eq!(store.list(), Seen::Unknown(Why::NotSynced));
+    }
+
+    #[test]
     fn a_released_object_is_caught_up_with_when_it_is_gone_or_newer_and_not_because_it_is_going() {
         let (store, key) = (store(), Key::parse("ns/a"));
         let going = |version: u64| {

@@ -151,6 +151,18 @@ mod tests {
     }
 
     #[test]
+    fn one_field_of_a_status_that_cannot_be_read_takes_no_other_along() {
+        #[derive(Debug, Default, PartialEq, Deserialize)]
+        #[serde(default)]
+        struct Status {
+            claim: Option<String>,
+            count: Option<u64>,
+        }
+        let found: Status = status(&json!({"claim": "c", "count": "many"}));
+        assert_eq!(found, Status { claim: Some("c".into()), count: None });
+    }
+
+    #[test]
     fn labels_and_annotations_of_others_are_not_seen() {
         let both = json!({"ours/a": "1", "theirs/b": "2"});
         let marks = read(json!({"metadata": {"labels": both, "annotations": both}})).marks;

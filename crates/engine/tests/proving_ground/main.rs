@@ -7,6 +7,8 @@ mod decider;
 mod family;
 mod ground;
 mod guests;
+mod guide;
+mod guide_works;
 mod house;
 mod in_model;
 mod on_cluster;
