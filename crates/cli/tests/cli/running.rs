@@ -183,7 +183,7 @@ async fn an_operator_that_cannot_renew_its_lease_ends_and_says_why() -> Result<(
     println!("ended {:.1} s after the API server", stopped.elapsed().as_secs_f64());
     assert!(!ended.success());
     let log = operator.log();
-    assert!(log.contains("lost the lease aquifer-system/aquifer-efs"), "{log}");
+    assert!(log.contains("the Lease aquifer-system/aquifer-efs was not renewed"), "{log}");
     assert!(log.lines().last().unwrap_or_default().starts_with("aquifer: "), "{log}");
     installed.cluster.start_program("kube-apiserver").await?;
     // Its successor, as a restarted container would be.

@@ -14,7 +14,7 @@ pub(crate) fn lives(pid: Pid, dir: &Path) -> bool {
     inside.push(b'/');
     let proc = Path::new("/proc").join(pid.as_raw_nonzero().to_string());
     // On a machine that is very busy, reading a large program takes a while.
-    for _ in 0..500 {
+    for _ in 0..5_000 {
         let Ok(command_line) = std::fs::read(proc.join("cmdline")) else { return false };
         if !command_line.is_empty() {
             return command_line.windows(inside.len()).any(|part| part == inside);

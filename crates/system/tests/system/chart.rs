@@ -243,7 +243,7 @@ impl Story<'_> {
 
         let refused =
             self.aquifer(&["uninstall", "--yes"]).err().context("it uninstalled itself")?.to_string();
-        for word in ["these still need the operator", "SharedVolume smoke/one", "SharedVolume smoke/two"] {
+        for word in ["while these objects need it", "SharedVolume smoke/one", "SharedVolume smoke/two"] {
             ensure!(refused.contains(word), "no `{word}` in {refused}");
         }
         self.two_replicas_ready().await?;
