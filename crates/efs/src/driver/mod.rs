@@ -1,5 +1,5 @@
 //! The controller of the EFS driver: the objects of [`crate::manifests`] are made, kept exactly as they should be, and taken away
-//! when the driver is no longer wanted. Its subject is the [`Component`](aquifer_api::component::Component) `efs-driver`,
+//! when the driver is no longer wanted. Its subject is the [`Component`] `efs-driver`,
 //! which says what is wanted and what is there.
 
 mod conditions;
