@@ -1,5 +1,5 @@
-//! `cargo xtask docs`: the reference in docs/reference, made from code. The pages hold nothing that a person wrote for them: flags and
-//! metrics come from the program, fields from the CRDs, values from the chart.
+//! `cargo xtask docs`: the reference in docs/reference, made from code. The pages hold nothing that a person wrote for them: flags,
+//! metrics and reasons come from the program, fields from the CRDs, values from the chart.
 
 mod alerts;
 mod kinds;
@@ -106,6 +106,7 @@ fn files(reference: &Reference) -> Result<Files> {
         ("commands.md", commands(&reference.commands)),
         ("metrics.md", metrics(&reference.metrics)),
         ("kinds.md", kinds::page(&aquifer_api::crds())?),
+        ("reasons.md", reasons::page(&reference.reasons)),
         ("values.md", values::page()?),
     ];
     let mut files: Files = pages.into_iter().map(|(name, text)| (name.to_owned(), headed(&text))).collect();

@@ -1,7 +1,6 @@
 //! `Component`: the named status object of things that no user object owns, such as the EFS driver.
 //! It says what is installed and carries the durable wish to remove it. What it consists of is decided elsewhere.
 
-use aquifer_base::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -124,57 +123,29 @@ impl ObjectState {
     pub const ALL: [Self; 4] = [Self::Current, Self::Missing, Self::Foreign, Self::Deleting];
 }
 
-/// The reasons in the conditions of a Component.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ComponentReason {
-    /// Ready: every object is there.
-    Installed,
-    /// Not Ready: objects are being made.
-    Installing,
-    /// Not Ready: objects of somebody else are in the way, or ours are where they should not be.
-    Conflict,
-    /// Ready is not known: somebody else manages the component.
-    External,
-    /// Not Ready: the component is being removed.
-    Removing,
-    /// Not Ready: the component is gone, as it was asked for.
-    Removed,
-    /// NodesReady is not known: the node plugin is not there.
-    NotInstalled,
-    /// NodesReady is not known: no node is selected.
-    NoNodes,
-    /// NodesReady.
-    Running,
-    /// Not NodesReady.
-    NotRunning,
-}
-
-impl Reason for ComponentReason {
-    const ALL: &'static [Self] = &[
-        Self::Installed,
-        Self::Installing,
-        Self::Conflict,
-        Self::External,
-        Self::Removing,
-        Self::Removed,
-        Self::NotInstalled,
-        Self::NoNodes,
-        Self::Running,
-        Self::NotRunning,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Installed => "Installed",
-            Self::Installing => "Installing",
-            Self::Conflict => "Conflict",
-            Self::External => "External",
-            Self::Removing => "Removing",
-            Self::Removed => "Removed",
-            Self::NotInstalled => "NotInstalled",
-            Self::NoNodes => "NoNodes",
-            Self::Running => "Running",
-            Self::NotRunning => "NotRunning",
-        }
+aquifer_base::reasons! {
+    /// The reasons in the conditions of a Component.
+    #[derive(Serialize, Deserialize)]
+    pub enum ComponentReason {
+        /// Ready: every object is there.
+        Installed,
+        /// Not Ready: objects are being made.
+        Installing,
+        /// Not Ready: objects of somebody else are in the way, or ours are where they should not be.
+        Conflict,
+        /// Ready is not known: somebody else manages the component.
+        External,
+        /// Not Ready: the component is being removed.
+        Removing,
+        /// Not Ready: the component is gone, as it was asked for.
+        Removed,
+        /// NodesReady is not known: the node plugin is not there.
+        NotInstalled,
+        /// NodesReady is not known: no node is selected.
+        NoNodes,
+        /// NodesReady.
+        Running,
+        /// Not NodesReady.
+        NotRunning,
     }
 }

@@ -1,7 +1,6 @@
 //! `SharedVolume`: a namespace asks for a shared, writable volume on AWS EFS. Drop-in compatible with
 //! aws-efs-operator: same group, kind, field names and printed columns. What it causes is decided elsewhere.
 
-use aquifer_base::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -184,73 +183,36 @@ impl SharedVolume {
     }
 }
 
-/// The reasons in the conditions of a SharedVolume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SharedVolumeReason {
-    /// Ready: the claim is bound to our volume.
-    Bound,
-    /// Not Ready: volume and claim are being made.
-    Provisioning,
-    /// Not Ready: volume and claim are being deleted and will be made again.
-    Replacing,
-    /// Not Ready: volume and claim must go, and something holds them.
-    InUse,
-    /// Not Ready: the SharedVolume is being deleted.
-    Deleting,
-    /// Not Ready: an object of somebody else has a name that we need.
-    Conflict,
-    /// Not Ready: the spec asks for nothing that can be made.
-    Invalid,
-    /// Not Ready: the namespace is being deleted.
-    Terminating,
-    /// Ready is not known: volumes or claims cannot be read.
-    Unknown,
-    /// Duplicate: another SharedVolume of the namespace means the same data.
-    SameAccessPoint,
-    /// DriverReady.
-    DriverRunning,
-    /// Whether the driver is ready is not known: somebody else manages it.
-    DriverExternal,
-    /// Not DriverReady.
-    DriverNotReady,
-    /// Whether the driver is ready is not known: it has not reported.
-    DriverUnknown,
-}
-
-impl Reason for SharedVolumeReason {
-    const ALL: &'static [Self] = &[
-        Self::Bound,
-        Self::Provisioning,
-        Self::Replacing,
-        Self::InUse,
-        Self::Deleting,
-        Self::Conflict,
-        Self::Invalid,
-        Self::Terminating,
-        Self::Unknown,
-        Self::SameAccessPoint,
-        Self::DriverRunning,
-        Self::DriverExternal,
-        Self::DriverNotReady,
-        Self::DriverUnknown,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Bound => "Bound",
-            Self::Provisioning => "Provisioning",
-            Self::Replacing => "Replacing",
-            Self::InUse => "InUse",
-            Self::Deleting => "Deleting",
-            Self::Conflict => "Conflict",
-            Self::Invalid => "Invalid",
-            Self::Terminating => "Terminating",
-            Self::Unknown => "Unknown",
-            Self::SameAccessPoint => "SameAccessPoint",
-            Self::DriverRunning => "DriverRunning",
-            Self::DriverExternal => "DriverExternal",
-            Self::DriverNotReady => "DriverNotReady",
-            Self::DriverUnknown => "DriverUnknown",
-        }
+aquifer_base::reasons! {
+    /// The reasons in the conditions of a SharedVolume.
+    pub enum SharedVolumeReason {
+        /// Ready: the claim is bound to our volume.
+        Bound,
+        /// Not Ready: volume and claim are being made.
+        Provisioning,
+        /// Not Ready: volume and claim are being deleted and will be made again.
+        Replacing,
+        /// Not Ready: volume and claim must go, and something holds them.
+        InUse,
+        /// Not Ready: the SharedVolume is being deleted.
+        Deleting,
+        /// Not Ready: an object of somebody else has a name that we need.
+        Conflict,
+        /// Not Ready: the spec asks for nothing that can be made.
+        Invalid,
+        /// Not Ready: the namespace is being deleted.
+        Terminating,
+        /// Ready is not known: volumes or claims cannot be read.
+        Unknown,
+        /// Duplicate: another SharedVolume of the namespace means the same data.
+        SameAccessPoint,
+        /// DriverReady.
+        DriverRunning,
+        /// Whether the driver is ready is not known: somebody else manages it.
+        DriverExternal,
+        /// Not DriverReady.
+        DriverNotReady,
+        /// Whether the driver is ready is not known: it has not reported.
+        DriverUnknown,
     }
 }

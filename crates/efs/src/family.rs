@@ -72,6 +72,7 @@ impl Family for Efs {
             kind: "Component",
             field: WordField::State,
             word: format!("{state:?}"),
+            meaning: String::new(),
         });
         let mut words: Vec<Word> = states.collect();
         words.extend(Word::reasons::<SharedVolumeReason>("SharedVolume"));

@@ -1,4 +1,4 @@
-//! Words that a family writes into statuses, for the documentation. Only the list: what they mean is said where they are defined.
+//! Words that a family writes into statuses, for the documentation.
 
 use aquifer_base::Reason;
 use serde::Serialize;
@@ -12,6 +12,8 @@ pub struct Word {
     pub field: WordField,
     /// The word.
     pub word: String,
+    /// What it means; empty where the description of the field says it.
+    pub meaning: String,
 }
 
 /// A field of a status that holds one of a few words.
@@ -31,6 +33,7 @@ impl Word {
             kind,
             field: WordField::Reason,
             word: reason.as_str().to_owned(),
+            meaning: reason.meaning().to_owned(),
         })
     }
 }

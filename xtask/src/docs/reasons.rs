@@ -1,15 +1,17 @@
-//! Compares the reasons and object states that the program can write with the tables that explain them to people. The tables are written
-//! by hand, because what to do about a reason is more than its name.
+//! The page that lists all reasons; and a comparison of the reasons and object states that the program can write with the tables that
+//! explain them to people. Those tables are written by hand, because what to do about a reason is more than its meaning.
 //!
 //! A table of reasons has the columns `type`, `status` and `reason` first, a table of states begins with the column `state`. The last
 //! heading above a table names the kind, in backquotes.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use super::{cell, code};
 use crate::process;
 
 /// The pages for users that have such tables.
@@ -21,6 +23,8 @@ pub struct Written {
     kind: String,
     field: Field,
     word: String,
+    #[serde(default)]
+    meaning: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -28,6 +32,23 @@ pub struct Written {
 enum Field {
     Reason,
     State,
+}
+
+/// The page: every reason of every kind.
+pub fn page(written: &[Written]) -> String {
+    let mut text = String::from(
+        "# Reasons\n\nThe reasons that conditions can have, by kind. What to do about them: [efs.md](../efs.md). Those that every kind has come \
+         from the [five classes of failure](../../ARCHITECTURE.md#the-five-classes-of-failure).\n",
+    );
+    let reasons = || written.iter().filter(|it| it.field == Field::Reason);
+    let kinds: BTreeSet<&str> = reasons().map(|it| it.kind.as_str()).collect();
+    for kind in kinds {
+        let _ = write!(text, "\n## {kind}\n\n| reason | meaning |\n|---|---|\n");
+        for it in reasons().filter(|it| it.kind == kind) {
+            let _ = writeln!(text, "| {} | {} |", code(&it.word), cell(&it.meaning));
+        }
+    }
+    text
 }
 
 /// Fails when a page lacks a reason, or explains one that is never written.
@@ -42,7 +63,8 @@ pub fn check(written: &[Written]) -> Result<()> {
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         explained.extend(tables(&text));
     }
-    let differences = differences(&written.iter().cloned().collect(), &explained);
+    let named = |it: &Written| Written { meaning: String::new(), ..it.clone() };
+    let differences = differences(&written.iter().map(named).collect(), &explained);
     if !differences.is_empty() {
         bail!("{}:\n{}", PAGES.join(", "), differences.join("\n"));
     }
@@ -84,7 +106,8 @@ fn tables(text: &str) -> BTreeSet<Written> {
         // The line below the heading consists of dashes.
         let word = cells.get(column).filter(|word| !word.is_empty() && !word.starts_with('-'));
         if let Some(word) = word {
-            found.insert(Written { kind: kind.to_owned(), field, word: (*word).to_owned() });
+            let word = (*word).to_owned();
+            found.insert(Written { kind: kind.to_owned(), field, word, meaning: String::new() });
         }
     }
     found
@@ -107,7 +130,7 @@ mod tests {
 | state | meaning |\n|---|---|\n| `Current` | fine |\n";
 
     fn written(kind: &str, field: Field, word: &str) -> Written {
-        Written { kind: kind.into(), field, word: word.into() }
+        Written { kind: kind.into(), field, word: word.into(), meaning: String::new() }
     }
 
     fn all() -> BTreeSet<Written> {

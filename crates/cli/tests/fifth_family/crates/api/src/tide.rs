@@ -1,6 +1,5 @@
 //! `Tide`: a kind that exists only in a test.
 
-use aquifer_base::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -28,17 +27,10 @@ pub struct TideStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// The reasons in the conditions of a tide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TideReason {
-    /// It was looked at.
-    Seen,
-}
-
-impl Reason for TideReason {
-    const ALL: &'static [Self] = &[Self::Seen];
-
-    fn as_str(self) -> &'static str {
-        "Seen"
+aquifer_base::reasons! {
+    /// The reasons in the conditions of a tide.
+    pub enum TideReason {
+        /// It was looked at.
+        Seen,
     }
 }
