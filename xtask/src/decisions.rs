@@ -1,5 +1,6 @@
-//! The lint of decisions: no JSON and no raw object in a file of decisions, and no reason compared as text anywhere. Works on
-//! the words of the source, so that comments and texts do not count; knows no types.
+//! The lint of decisions: no JSON and no raw object in a file of decisions, no reason compared as text anywhere, and no `select!`
+//! that draws its branch by lot where code is simulated. Works on the words of the source, so that comments and texts do not
+//! count; knows no types.
 
 mod words;
 
@@ -17,6 +18,9 @@ const DECISIONS: [&str; 3] = ["decide", "conditions", "planner"];
 const RAW: [&str; 3] = ["serde_json", "Value", "Object"];
 /// The lab speaks for other programs, whose reasons are theirs; it is never shipped.
 const EXEMPT: [&str; 1] = ["crates/lab/"];
+
+/// Never simulated.
+const NOT_SIMULATED: [&str; 4] = ["crates/cli/", "crates/lab/", "crates/system/", "xtask/"];
 
 /// Something that a lint of decisions does not allow.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,6 +90,9 @@ fn findings(path: &str, source: &str) -> Vec<Finding> {
     }
     if !is_test(path) {
         found.extend(compared_reasons(&tokens));
+        if !NOT_SIMULATED.iter().any(|start| path.starts_with(start)) {
+            found.extend(unbiased_selects(&tokens));
+        }
     }
     found.sort_by_key(|finding| finding.line);
     found
@@ -105,6 +112,19 @@ fn raw(tokens: &[Token]) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// `select!` without `biased` polls its branches in an order that is drawn by lot: then one seed has more than one history.
+fn unbiased_selects(tokens: &[Token]) -> Vec<Finding> {
+    let sign = |at: usize, sign: char| tokens.get(at).is_some_and(|token| token.word == Word::Sign(sign));
+    let is_unbiased = |at: usize| {
+        tokens[at].word.is_name("select")
+            && sign(at + 1, '!')
+            && !tokens.get(at + 3).is_some_and(|token| token.word.is_name("biased"))
+    };
+    let found = (0..tokens.len()).filter(|at| is_unbiased(*at));
+    let what = "a select! must begin with `biased;`: one seed must give one history";
+    found.map(|at| Finding { line: tokens[at].line, what: what.to_owned() }).collect()
 }
 
 /// Reasons that are compared with a text: by `==` and `!=`, in a `match`, or in `matches!`.
@@ -221,6 +241,14 @@ mod tests {
     }
 
     #[test]
+    fn a_select_that_draws_its_branch_by_lot_is_found_where_code_is_simulated() {
+        let found = |path: &str| lines(&findings(path, BAD), "biased");
+        assert_eq!(found("crates/x/src/run.rs"), expected(BAD, "BAD: select"));
+        assert_eq!(expected(BAD, "BAD: select").len(), 1);
+        assert!(found("crates/lab/src/run.rs").is_empty() && found("crates/x/tests/run.rs").is_empty());
+    }
+
+    #[test]
     fn what_is_allowed_is_not_found() {
         assert_eq!(findings("crates/x/src/decide.rs", GOOD), []);
     }
@@ -235,7 +263,7 @@ mod tests {
         ] {
             assert!(is_decision(path), "{path}");
         }
-        for path in ["crates/efs/src/driver/world.rs", "crates/engine/src/plan.rs", "a/decided.rs"] {
+        for path in ["crates/efs/src/driver/world.rs", "crates/engine/src/contract/plan.rs", "a/decided.rs"] {
             assert!(!is_decision(path), "{path}");
         }
     }

@@ -4,9 +4,12 @@
 
 mod api;
 mod fuse;
+mod merge;
 mod ownership;
 mod sim;
 
 pub use api::{Change, Model};
 pub use fuse::{Fuse, Mode};
+#[cfg(test)]
+pub(crate) use merge::merge;
 pub use sim::{Scene, Settled, Sim, WalkReport, walk};

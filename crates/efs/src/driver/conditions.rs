@@ -47,7 +47,7 @@ pub(super) fn installed(parts: &[Part<'_>], in_the_way: &[String], absent: bool)
     } else if absent {
         not_ready(ComponentReason::Installing, "the driver's objects are being made")
     } else {
-        Condition::new("Ready", State::True, ComponentReason::Installed, "the driver is installed")
+        Condition::new("Ready", State::True, ComponentReason::Installed, "the driver is installed").news()
     };
     let soon = absent && in_the_way.is_empty();
     let report = report(parts, ready).condition(nodes(parts));
@@ -64,7 +64,7 @@ pub(super) fn external_by_driver(parts: &[Part<'_>]) -> Report {
 }
 
 fn external(parts: &[Part<'_>], why: &str) -> Report {
-    report(parts, Condition::new("Ready", State::Unknown, ComponentReason::External, why))
+    report(parts, Condition::new("Ready", State::Unknown, ComponentReason::External, why).news())
 }
 
 pub(super) fn needed(parts: &[Part<'_>], by: &[String]) -> Report {
@@ -84,7 +84,7 @@ pub(super) fn removed(parts: &[Part<'_>], asked_for: bool) -> Report {
     } else {
         "SharedVolumes are not defined in this cluster, so there is no driver; it comes with their definition (`aquifer crds`)"
     };
-    report(parts, not_ready(ComponentReason::Removed, message))
+    report(parts, not_ready(ComponentReason::Removed, message).news())
 }
 
 /// The message sums up `Ready`.

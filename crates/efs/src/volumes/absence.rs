@@ -7,7 +7,7 @@ pub(super) enum OtherHalf {
     Absent,
     /// Something that stays, or that is slow to go.
     Present,
-    /// Only what was deleted a moment ago.
+    /// Only what was deleted and has had no time to go yet.
     Leaving,
 }
 

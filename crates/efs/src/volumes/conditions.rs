@@ -26,9 +26,11 @@ pub(super) struct Pair<'a> {
     pub claim: Option<&'a ClaimFacts>,
 }
 
-pub(super) fn ready(world: &World, volume: &VolumeFacts, claim: &ClaimFacts) -> Report {
+/// That it serves is an event only when something was wrong before: otherwise every SharedVolume would cost one.
+pub(super) fn ready(world: &World, volume: &VolumeFacts, claim: &ClaimFacts, after_trouble: bool) -> Report {
     let message = format!("pods can mount the claim {}", claim.key.name);
     let condition = Condition::new("Ready", State::True, SharedVolumeReason::Bound, message);
+    let condition = if after_trouble { condition.news() } else { condition };
     report(world, Pair { volume: Some(volume), claim: Some(claim) }, condition)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
 use aquifer_base::Uid;
-use aquifer_engine::{Expect, ObjectRef, Plan, Seen, Step, Why, reason_in};
+use aquifer_engine::{Expect, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
 use self::ownership::{Belongs, claim_belongs, is_pair, volume_belongs};
@@ -196,9 +196,20 @@ fn keep(
     let mut steps = Vec::from(make(subject, data, pair));
     steps.extend(leftovers.map(|other| delete_volume(other)));
     let bound = claim.phase == ClaimPhase::Bound && volume.bound_to() == Some(&claim.identity.uid);
-    let report =
-        if bound { conditions::ready(world, volume, claim) } else { conditions::provisioning(world, pair) };
+    let report = if bound {
+        conditions::ready(world, volume, claim, had_trouble(subject))
+    } else {
+        conditions::provisioning(world, pair)
+    };
     Plan::none().hold().stage(steps).status(report)
+}
+
+/// Whether the status says that it did not serve for another reason than that it was being made.
+fn had_trouble(subject: &Subject) -> bool {
+    let Some(shared) = &subject.object else { return false };
+    let conditions = &shared.status.conditions;
+    state_in(conditions, "Ready") == Some(State::False)
+        && reason_in(conditions, "Ready") != Some(SharedVolumeReason::Provisioning)
 }
 
 /// What a pass of ours may have left when it died half way, or nothing at all: it can be completed.

@@ -19,6 +19,10 @@ use crate::names::driver;
 /// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
 const POD_AGE: Duration = Duration::from_secs(3);
 
+/// Seconds after which half of a pair that was deleted and is still there must be waiting for something: then it is asked
+/// whether the other half, which no cache shows, is really gone.
+const STUCK: i64 = 15;
+
 /// The world of one SharedVolume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct World {
@@ -80,7 +84,7 @@ fn history(subject: &Subject) -> History {
 
 /// The other half of the pair, from the times at which its objects were deleted.
 fn other_half(deleting: &[Option<Timestamp>], now: Timestamp) -> OtherHalf {
-    let leaves = |since: &Option<Timestamp>| since.is_some() && !lingers(*since, now, LINGERING);
+    let leaves = |since: &Option<Timestamp>| since.is_some() && !lingers(*since, now, STUCK);
     match deleting {
         [] => OtherHalf::Absent,
         all if all.iter().all(leaves) => OtherHalf::Leaving,

@@ -52,6 +52,7 @@ async fn replica(world: Arc<World>, number: usize) {
         let far = now + Duration::from_secs(1_000_000);
         let process = Stoppable { inner: Box::pin(elector.run(cancel)), stops, stopped: None };
         tokio::select! {
+            biased;
             _ = process => {}
             () = sleep_until(kill.unwrap_or(far)) => {}
         }

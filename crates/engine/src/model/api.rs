@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::fuse::Fuse;
+use super::merge::merge;
 use super::ownership::Owners;
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
 use crate::latest::{Receiver, Sender, latest};
-use crate::merge::merge;
 use crate::object::{Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
 

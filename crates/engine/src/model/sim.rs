@@ -11,13 +11,14 @@ use serde_json::Value;
 use super::api::Model;
 use super::fuse::Mode;
 use crate::controller::Controller;
-use crate::erased::Erased;
+
 use crate::failure::Failure;
 use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object};
-use crate::outside::{Outside, Question};
-use crate::pass::{Environment, Outcome, Pass};
+use crate::outside::Outside;
+use crate::pass::{Environment, Erased, Outcome, Pass};
 use crate::plan::Plan;
+use crate::question::Question;
 use crate::store::Store;
 use crate::stores::Stores;
 

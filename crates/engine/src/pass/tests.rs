@@ -2,31 +2,30 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::ApiError;
 use crate::controller::{Controller, SubjectOf};
-use crate::intent::Intent;
+use crate::intent::{Intent, OWNER_UID};
 use crate::model::Model;
 use crate::object::Kind;
-use crate::plan::{Effect, Expect, Record};
+use crate::plan::{Effect, Expect, Record, Step};
 use crate::status::{Report, Shape, State};
-use crate::store::{Store, Watch};
+use crate::store::Store;
 use crate::subject::Present;
+use crate::view::View;
+use crate::watch::Watch;
 
 const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
 const CHILD: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct R;
-
-impl aquifer_base::Reason for R {
-    const ALL: &'static [Self] = &[Self];
-    fn as_str(self) -> &'static str {
-        "R"
+aquifer_base::reasons! {
+    enum Why {
+        R,
     }
 }
+use Why::R;
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Spec {
@@ -176,7 +175,7 @@ async fn a_refusal_for_want_of_rights_shows_in_the_status_at_once() {
     let (state, reason, message) = condition(&model, "Ready");
     assert_eq!((state.as_str(), reason.as_str()), ("False", "AccessDenied"));
     assert!(message.contains("cannot apply ConfigMap ns/child"), "{message}");
-    assert_eq!(outcome.warnings.len(), 1, "and is worth an event");
+    assert_eq!(outcome.news.len(), 1, "and is worth an event");
 }
 
 #[tokio::test]
@@ -243,7 +242,7 @@ fn old_child(model: &Model) {
     let owner = model.object(&SUBJECT.at("ns", "x")).unwrap();
     let marks = json!({"labels": {OWNER_UID: owner.uid()}, "annotations": {crate::intent::OWNER: "ns/x"}});
     let mut child = json!({"metadata": {"namespace": "ns", "name": "old"}});
-    crate::merge::merge(&mut child["metadata"], &marks);
+    crate::model::merge(&mut child["metadata"], &marks);
     model.put(&CHILD, child);
 }
 
@@ -257,7 +256,7 @@ async fn a_spec_that_cannot_be_read_is_reported_with_its_path_and_nothing_is_don
     let (state, reason, message) = condition(&model, "Ready");
     assert_eq!((state.as_str(), reason.as_str()), ("False", "Invalid"));
     assert!(message.starts_with("cannot read spec.size: "), "{message}");
-    assert_eq!(outcome.warnings.len(), 1, "and is worth an event");
+    assert_eq!(outcome.news.len(), 1, "and is worth an event");
     let names: Vec<String> = model.objects(&CHILD).iter().map(|o| o.name().to_owned()).collect();
     assert_eq!(names, ["old"], "nothing is made and nothing is pruned");
     assert_eq!(model.object(&SUBJECT.at("ns", "x")).unwrap().text("/status/phase"), "P");

@@ -1,7 +1,7 @@
 //! The words of the made-up family. A `Spring` has water to give; a `Well` wants some of it, gets an allotment, orders a
 //! pump from the pump house (which is outside Kubernetes), and keeps a key, a basin, a meter and taps.
 
-use aquifer_base::{Field, Reason, Writer};
+use aquifer_base::{Field, Writer};
 use aquifer_engine::{Kind, Object, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -105,60 +105,23 @@ pub const FIELDS: &[Field] = &[
     Field::of("Spring", "status.conditions[Progressing]", Writer::Controller(SPRINGS)),
 ];
 
-/// The reasons of the family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WellReason {
-    Flowing,
-    NameTaken,
-    Deleting,
-    Unallotted,
-    PumpHouse,
-    Resizing,
-    Dry,
-    Key,
-    Ordering,
-    Taps,
-    Fitted,
-    NotInstalled,
-    Divided,
-    Up,
-}
-
-impl Reason for WellReason {
-    const ALL: &'static [Self] = &[
-        Self::Flowing,
-        Self::NameTaken,
-        Self::Deleting,
-        Self::Unallotted,
-        Self::PumpHouse,
-        Self::Resizing,
-        Self::Dry,
-        Self::Key,
-        Self::Ordering,
-        Self::Taps,
-        Self::Fitted,
-        Self::NotInstalled,
-        Self::Divided,
-        Self::Up,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Flowing => "Flowing",
-            Self::NameTaken => "NameTaken",
-            Self::Deleting => "Deleting",
-            Self::Unallotted => "Unallotted",
-            Self::PumpHouse => "PumpHouse",
-            Self::Resizing => "Resizing",
-            Self::Dry => "Dry",
-            Self::Key => "Key",
-            Self::Ordering => "Ordering",
-            Self::Taps => "Taps",
-            Self::Fitted => "Fitted",
-            Self::NotInstalled => "NotInstalled",
-            Self::Divided => "Divided",
-            Self::Up => "Up",
-        }
+aquifer_base::reasons! {
+    /// The reasons of the family.
+    pub enum WellReason {
+        Flowing,
+        NameTaken,
+        Deleting,
+        Unallotted,
+        PumpHouse,
+        Resizing,
+        Dry,
+        Key,
+        Ordering,
+        Taps,
+        Fitted,
+        NotInstalled,
+        Divided,
+        Up,
     }
 }
 

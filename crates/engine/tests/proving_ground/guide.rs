@@ -1,6 +1,5 @@
 //! A complete controller: a `Greeting` gets a ConfigMap with its text. docs/write-a-controller.md explains it.
 
-use aquifer_base::Reason;
 use aquifer_base::fields::{Field, Writer};
 use aquifer_engine::intent::owner_key;
 use aquifer_engine::{
@@ -24,15 +23,12 @@ pub struct GreetingSpec {
 }
 #[derive(Default, Serialize, Deserialize)]
 pub struct GreetingStatus {} // conditions are the engine's; fields of our own would be here
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum GreetingReason {
-    Written,
-    NameTaken,
-}
-impl Reason for GreetingReason {
-    const ALL: &'static [Self] = &[Self::Written, Self::NameTaken];
-    fn as_str(self) -> &'static str {
-        if self == Self::Written { "Written" } else { "NameTaken" }
+aquifer_base::reasons! {
+    pub enum GreetingReason {
+        /// Ready: the ConfigMap has the text.
+        Written,
+        /// Not Ready: the ConfigMap of that name belongs to another owner.
+        NameTaken,
     }
 }
 

@@ -79,7 +79,7 @@ impl Operator {
             async move {
                 let (client, runtime) = (client_of(&kubeconfig).await?, Runtime::system());
                 let context = Context {
-                    streams: Streams::new(client.clone(), runtime.clone()),
+                    streams: Streams::new(client.clone(), runtime.clone(), metrics.clone()),
                     client,
                     runtime,
                     leadership: Leadership::always(),

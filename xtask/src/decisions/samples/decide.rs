@@ -27,3 +27,15 @@ fn decide(subject: &Object) -> Plan { // BAD: raw
         return Plan::none();
     }
 }
+
+async fn wait(stop: Token) {
+    tokio::select! { // BAD: select
+        () = stop.cancelled() => {}
+        () = sleep() => {}
+    }
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = sleep() => {}
+    }
+}

@@ -109,7 +109,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::Watch;
+    use crate::watch::Watch;
 
     const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 

@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::cluster::Listing;
 use crate::object::{Key, Kind, Object, ObjectRef};
-use crate::outside::{Outside, Question};
+use crate::outside::Outside;
+use crate::question::Question;
 use crate::seen::{Seen, Why};
 use crate::stores::Stores;
 

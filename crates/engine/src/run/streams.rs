@@ -15,9 +15,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::contact;
+use crate::metrics::Metrics;
 use crate::object::{Kind, Object};
 use crate::runtime::Runtime;
-use crate::store::{Scope, Store, Woken};
+use crate::store::{Store, Woken};
+use crate::watch::Scope;
 
 /// How long until a kind that is not served is looked for again: the family starts when it appears.
 const NOT_SERVED: Duration = Duration::from_secs(2);
@@ -29,6 +32,7 @@ const RETRY_LAST: Duration = Duration::from_secs(15);
 pub struct Streams {
     client: Client,
     runtime: Runtime,
+    metrics: Metrics,
     by_scope: Arc<Mutex<BTreeMap<Scope, Arc<Stream>>>>,
 }
 
@@ -51,8 +55,8 @@ struct Subscriber {
 
 impl Streams {
     /// No watch yet.
-    pub fn new(client: Client, runtime: Runtime) -> Self {
-        Self { client, runtime, by_scope: Arc::default() }
+    pub fn new(client: Client, runtime: Runtime, metrics: Metrics) -> Self {
+        Self { client, runtime, metrics, by_scope: Arc::default() }
     }
 
     /// Keeps a cache equal to the cluster from now on, as long as somebody listens to what it wakes.
@@ -66,7 +70,12 @@ impl Streams {
             return;
         }
         let (all, stream) = (Arc::clone(&self.by_scope), Arc::clone(stream));
-        let (client, runtime) = (self.client.clone(), self.runtime.clone());
+        let (runtime, metrics) = (self.runtime.clone(), self.metrics.clone());
+        let heard = {
+            let (runtime, kind) = (runtime.clone(), scope.kind.kind.to_string());
+            move || metrics.contact(&kind, runtime.now())
+        };
+        let client = contact::noting(self.client.clone(), heard);
         self.runtime.spawn(async move {
             loop {
                 stream.run(client.clone(), &runtime, &scope).await;

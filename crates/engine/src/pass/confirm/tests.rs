@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
-use super::*;
-use crate::controller::{Controller, SubjectOf};
 use crate::model::{Model, Sim};
-use crate::object::Kind;
-use crate::seen::Seen;
-use crate::status::Shape;
-use crate::store::Watch;
+use crate::object::{Key, Kind, Object, ObjectRef};
+use crate::{Controller, Plan, Seen, Shape, Step, SubjectOf, View, Watch};
 
 const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
 const LEFT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Left", "lefts");

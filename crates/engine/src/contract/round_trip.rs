@@ -13,7 +13,7 @@ use crate::intent::Intent;
 use crate::object::{Identity, Key, Kind, ObjectRef};
 use crate::plan::{Child, Deletion, Effect, Expect, Finalizer, Mint, Plan, Record, Stage, Step};
 use crate::seen::{Seen, Why};
-use crate::status::{Condition, Report, State, Urgency};
+use crate::status::{Condition, EventType, Report, State, Urgency};
 use crate::subject::{Marks, Present, Subject, Unreadable};
 
 fn round_trips<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
@@ -107,8 +107,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn condition() -> impl Strategy<Value = Condition> {
     let state = prop_oneof![Just(State::True), Just(State::False), Just(State::Unknown)];
-    (text(), state, text(), text(), any::<bool>())
-        .prop_map(|(kind, state, reason, message, warn)| Condition { kind, state, reason, message, warn })
+    let event = prop_oneof![Just(None), Just(Some(EventType::Normal)), Just(Some(EventType::Warning))];
+    (text(), state, text(), text(), event).prop_map(|(kind, state, reason, message, event)| Condition {
+        kind,
+        state,
+        reason,
+        message,
+        event,
+    })
 }
 
 fn report() -> impl Strategy<Value = Report> {

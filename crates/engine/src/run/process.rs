@@ -116,7 +116,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
         let taken = served.map_err(|source| Ended::Listen { address, source })?;
         tracing::info!(address = %taken, "Serving /livez, /readyz and /metrics");
     }
-    let streams = Streams::new(client.clone(), runtime.clone());
+    let streams = Streams::new(client.clone(), runtime.clone(), metrics.clone());
     let (resync, resynced) = latest(0_u64);
     let mut running: JoinSet<String> = JoinSet::new();
     let mut elections: JoinSet<(String, Result<(), LostLease>)> = JoinSet::new();

@@ -2,165 +2,22 @@
 //! Knows which keys each object wakes; knows nothing of the API.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
+use prometheus_client::metrics::histogram::Histogram;
 use serde_json::Value;
 
-use crate::kept::{Kept, restored};
-use crate::object::{Key, Kind, Object, revision};
+use crate::kept::restored;
+use crate::object::{Key, Object, revision};
 use crate::seen::{Seen, Why};
-
-/// Whom a change of an object wakes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wakes {
-    /// Nobody: it is only looked up.
-    Nobody,
-    /// The key that it has itself: it is a subject.
-    Itself,
-    /// These keys.
-    Keys(Vec<Key>),
-    /// Every key of the controller.
-    Everybody,
-}
-
-type WakesFn = Arc<dyn Fn(&Object) -> Wakes + Send + Sync>;
-type GroupFn = Arc<dyn Fn(&Object) -> Option<String> + Send + Sync>;
-
-/// A kind to watch, and what its objects mean to the controller.
-#[derive(Clone)]
-#[must_use]
-pub struct Watch {
-    /// The kind.
-    pub kind: Kind,
-    /// Label selector; the cache then holds a part only, and absence from it proves nothing.
-    pub labels: Option<String>,
-    /// Only objects of this name.
-    pub name: Option<String>,
-    /// Only objects in this namespace.
-    pub namespace: Option<String>,
-    wakes: WakesFn,
-    group: Option<GroupFn>,
-    kept: Kept,
-    /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
-    marks: Vec<String>,
-}
-
-impl Watch {
-    /// Watches a kind.
-    pub fn new(kind: Kind, wakes: impl Fn(&Object) -> Wakes + Send + Sync + 'static) -> Self {
-        Self {
-            kind,
-            labels: None,
-            name: None,
-            namespace: None,
-            wakes: Arc::new(wakes),
-            group: None,
-            kept: Kept::Content,
-            marks: vec![crate::intent::PREFIX.to_owned()],
-        }
-    }
-
-    /// Watches the kind of the subjects: each wakes itself.
-    pub fn subjects(kind: Kind) -> Self {
-        Self::new(kind, |_| Wakes::Itself)
-    }
-
-    /// Watches children that carry our marks: each wakes the owner it names.
-    pub fn children(kind: Kind) -> Self {
-        Self::new(kind, |object| {
-            crate::intent::owner_key(object).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key]))
-        })
-    }
-
-    /// Only objects with these labels; the label is one of ours then.
-    pub fn labelled(mut self, selector: &str) -> Self {
-        self.marks.push(selector.split('=').next().unwrap_or(selector).to_owned());
-        self.labels = Some(selector.to_owned());
-        self
-    }
-
-    /// Labels and annotations whose names begin so are ours too.
-    pub fn marked(mut self, prefix: &str) -> Self {
-        self.marks.push(prefix.to_owned());
-        self
-    }
-
-    /// Whether a label or annotation is one of ours.
-    pub(crate) fn is_ours(&self, name: &str) -> bool {
-        self.marks.iter().any(|prefix| name.starts_with(prefix.as_str()))
-    }
-
-    /// Only the object (in every namespace) of this name.
-    pub fn named(mut self, name: &str) -> Self {
-        self.name = Some(name.to_owned());
-        self
-    }
-
-    /// Only objects in this namespace.
-    pub fn in_namespace(mut self, namespace: &str) -> Self {
-        self.namespace = Some(namespace.to_owned());
-        self
-    }
-
-    /// What of the cluster it shows.
-    pub(crate) fn scope(&self) -> Scope {
-        Scope {
-            kind: self.kind.clone(),
-            namespace: self.namespace.clone(),
-            labels: self.labels.clone(),
-            name: self.name.clone(),
-        }
-    }
-
-    /// Objects of one group wake each other when one joins or leaves, and can be looked up by it.
-    pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.group = Some(Arc::new(group));
-        self
-    }
-
-    /// For a kind that we apply: the cache keeps only these parts (JSON pointers), besides metadata that is ours. They must
-    /// hold all that our intents say, or we would write for ever.
-    pub fn keep(mut self, parts: &'static [&'static str]) -> Self {
-        self.kept = Kept::Parts(parts);
-        self
-    }
-
-    /// For a kind that is only looked at: the cache keeps what this makes of the object, and since when it is being
-    /// deleted. When none of it has changed, nobody is woken.
-    pub fn facts(mut self, facts: impl Fn(&Object) -> Value + Send + Sync + 'static) -> Self {
-        self.kept = Kept::Facts(Arc::new(facts));
-        self
-    }
-
-    /// For a kind that is replaced wholesale: the cache keeps everything, with `managedFields`.
-    pub fn replaced(mut self) -> Self {
-        self.kept = Kept::Whole;
-        self
-    }
-}
-
-/// A part of a kind that is watched.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Scope {
-    pub kind: Kind,
-    pub namespace: Option<String>,
-    pub labels: Option<String>,
-    pub name: Option<String>,
-}
-
-impl Scope {
-    /// Whether an object of this key is in it, its labels apart.
-    pub fn may_hold(&self, key: &Key) -> bool {
-        self.namespace.as_deref().is_none_or(|namespace| namespace == &*key.namespace)
-            && self.name.as_deref().is_none_or(|name| name == &*key.name)
-    }
-}
+use crate::watch::{Wakes, Watch};
 
 /// The cache of one watch.
 pub struct Store {
     watch: Watch,
     inner: RwLock<Inner>,
+    ready_times: Option<Histogram>,
 }
 
 #[derive(Default)]
@@ -190,10 +47,58 @@ struct Entry {
     revision: u64,
     /// The version where it is not the revision in digits.
     odd_version: Option<Box<str>>,
-    deleting: bool,
+    deleting: Option<Timestamp>,
+    /// Only of subjects.
+    readiness: Option<Readiness>,
     wakes: Wakes,
     group: Option<String>,
     doc: Box<[u8]>,
+}
+
+/// What the condition Ready of a subject says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    Ready,
+    /// Since then: when it was made, or when it stopped being ready.
+    NotReady(Timestamp),
+    /// No condition yet, or one that says Unknown.
+    Unknown(Timestamp),
+}
+
+impl Readiness {
+    fn of(subject: &Object) -> Self {
+        let time = |pointer: &str| subject.text(pointer).parse::<Timestamp>().ok();
+        let made = time("/metadata/creationTimestamp").unwrap_or(Timestamp::MAX);
+        let Some(ready) = subject.condition("Ready") else { return Self::Unknown(made) };
+        let text = |field: &str| ready.get(field).and_then(Value::as_str).unwrap_or_default();
+        let since = text("lastTransitionTime").parse().unwrap_or(made);
+        match text("status") {
+            "True" => Self::Ready,
+            "False" => Self::NotReady(since),
+            _ => Self::Unknown(since),
+        }
+    }
+}
+
+/// How many subjects there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    pub ready: usize,
+    pub not_ready: usize,
+    pub unknown: usize,
+    pub oldest_deletion: Option<Timestamp>,
+}
+
+impl Census {
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            ready: self.ready + other.ready,
+            not_ready: self.not_ready + other.not_ready,
+            unknown: self.unknown + other.unknown,
+            oldest_deletion: [self.oldest_deletion, other.oldest_deletion].into_iter().flatten().min(),
+        }
+    }
 }
 
 /// Keys to wake after a change.
@@ -221,7 +126,29 @@ impl Woken {
 impl Store {
     /// An empty cache, not synced.
     pub fn new(watch: Watch) -> Self {
-        Self { watch, inner: RwLock::default() }
+        Self { watch, inner: RwLock::default(), ready_times: None }
+    }
+
+    /// Counts how long its objects take to become Ready.
+    pub(crate) fn timed(mut self, ready_times: Histogram) -> Self {
+        self.ready_times = Some(ready_times);
+        self
+    }
+
+    /// How many subjects are here.
+    pub(crate) fn census(&self) -> Census {
+        let inner = self.read();
+        let mut census = Census::default();
+        for entry in inner.objects.values() {
+            let Some(readiness) = entry.readiness else { continue };
+            match readiness {
+                Readiness::Ready => census.ready += 1,
+                Readiness::NotReady(_) => census.not_ready += 1,
+                Readiness::Unknown(_) => census.unknown += 1,
+            }
+            census.oldest_deletion = [census.oldest_deletion, entry.deleting].into_iter().flatten().min();
+        }
+        census
     }
 
     /// The watch that fills it.
@@ -249,11 +176,15 @@ impl Store {
             uid: object.uid().into(),
             revision,
             odd_version,
-            deleting: object.deleting(),
+            deleting: object.deleting_since(),
+            readiness: None,
             wakes: (self.watch.wakes)(&object),
             group: self.watch.group.as_ref().and_then(|group| group(&object)),
             doc: Box::default(),
         };
+        if new.wakes == Wakes::Itself {
+            new.readiness = Some(Readiness::of(&object));
+        }
         let kept = self.watch.kept.of(object, |name| self.watch.is_ours(name));
         new.doc = kept.to_string().into_bytes().into_boxed_slice();
         let mut inner = self.write();
@@ -262,6 +193,7 @@ impl Store {
         if let Some(relisted) = &mut inner.relisted {
             relisted.insert(key.clone());
         }
+        self.time_readiness(inner.objects.get(&key), &new, now);
         // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
         if let Some(entry) = inner.objects.get_mut(&key)
             && entry.same(&new)
@@ -280,6 +212,17 @@ impl Store {
         }
         inner.insert(key, new);
         woken
+    }
+
+    fn time_readiness(&self, old: Option<&Entry>, new: &Entry, now: Timestamp) {
+        let (Some(times), Some(old)) = (&self.ready_times, old.filter(|old| old.uid == new.uid)) else {
+            return;
+        };
+        if let (Some(Readiness::NotReady(since) | Readiness::Unknown(since)), Some(Readiness::Ready)) =
+            (old.readiness, new.readiness)
+        {
+            times.observe(now.duration_since(since).as_secs_f64().max(0.0));
+        }
     }
 
     /// An object left the watch: deleted, or its labels no longer match.
@@ -394,7 +337,9 @@ impl Store {
                 inner.progress >= *wanted
                     || inner.objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
             }
-            Progress::Deleted(uid) => inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.deleting),
+            Progress::Deleted(uid) => {
+                inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.deleting.is_some())
+            }
             Progress::Released(uid, held) => {
                 inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.revision > *held)
             }
@@ -508,6 +453,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Kind;
     use serde_json::json;
 
     const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
@@ -613,6 +559,39 @@ mod tests {
         let mut again = object("a", 4, "ns/y", "h");
         again.0["metadata"]["uid"] = "another".into();
         assert!(store.upsert(again, now()).everybody, "another object of that name");
+    }
+
+    #[test]
+    fn subjects_are_counted_by_readiness_and_the_time_until_they_are_ready_is_taken_once() {
+        let times = Histogram::new([1.0, 100.0]);
+        let store = Store::new(Watch::subjects(KIND)).timed(times.clone());
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        let subject = |name: &str, version: u64, ready: Option<&str>| {
+            let mut subject = object(name, version, "", "");
+            subject.0["metadata"]["creationTimestamp"] = at(100).to_string().into();
+            if let Some(ready) = ready {
+                let condition =
+                    json!({"type": "Ready", "status": ready, "lastTransitionTime": at(101).to_string()});
+                subject.0["status"]["conditions"] = json!([condition]);
+            }
+            subject
+        };
+        store.upsert(subject("a", 1, None), at(100));
+        store.upsert(subject("b", 2, Some("False")), at(101));
+        assert_eq!(store.census(), Census { not_ready: 1, unknown: 1, ..Census::default() });
+        store.upsert(subject("a", 3, Some("True")), at(142));
+        store.upsert(subject("a", 4, Some("True")), at(199));
+        store.upsert(subject("c", 5, Some("True")), at(199));
+        let mut going = subject("b", 6, Some("False"));
+        going.0["metadata"]["deletionTimestamp"] = at(150).to_string().into();
+        store.upsert(going, at(151));
+        let oldest_deletion = Some(at(150));
+        assert_eq!(store.census(), Census { ready: 2, not_ready: 1, oldest_deletion, ..Census::default() });
+        let mut registry = prometheus_client::registry::Registry::default();
+        registry.register("times", "", times);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.contains("times_sum 42.0") && text.contains("times_count 1"), "{text}");
     }
 
     #[test]

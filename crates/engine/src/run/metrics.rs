@@ -1,10 +1,13 @@
-//! What the process counts. Labels never hold object names: their number must stay bounded.
+//! What the process counts. Labels never hold the names of objects: their number must stay bounded.
 
+mod objects;
+mod process;
 mod reference;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use jiff::Timestamp;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -13,7 +16,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use objects::Objects;
 pub use reference::{Described, described};
+
+use crate::runtime::Runtime;
+use crate::store::Store;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PassLabels {
@@ -42,6 +49,11 @@ struct FamilyLabels {
     family: String,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabels {
+    kind: String,
+}
+
 /// The counters of one process; cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -59,12 +71,15 @@ struct Inner {
     call_seconds: Family<VerbLabels, Histogram>,
     leading: Family<FamilyLabels, Gauge>,
     live_passes: Family<ControllerLabels, Counter<u64, AtomicU64>>,
+    contact: Family<KindLabels, Gauge<f64, AtomicU64>>,
+    ready_seconds: Family<KindLabels, Histogram>,
+    objects: Objects,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut inner = Inner {
-            registry: Registry::with_prefix("aquifer"),
+            registry: Registry::default(),
             passes: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
             depth: Family::default(),
@@ -76,13 +91,18 @@ impl Default for Metrics {
             }),
             leading: Family::default(),
             live_passes: Family::default(),
+            contact: Family::default(),
+            // From a second to a little more than nine hours.
+            ready_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1.0, 2.0, 16))),
+            objects: Objects::default(),
         };
-        let registry = &mut inner.registry;
+        inner.registry.register_collector(Box::new(process::Process));
+        let registry = inner.registry.sub_registry_with_prefix("aquifer");
         registry.register("controller_passes", "Passes by outcome", inner.passes.clone());
         registry.register("controller_pass_seconds", "Duration of passes", inner.seconds.clone());
         registry.register(
             "controller_queue_depth",
-            "Keys that wait for a pass, those in backoff apart",
+            "Keys that wait for their turn; those that wait for a time or for the caches are not among them",
             inner.depth.clone(),
         );
         registry.register("controller_effects", "Outside effects carried out", inner.effects.clone());
@@ -104,6 +124,17 @@ impl Default for Metrics {
         );
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The version of the program", build);
+        registry.register_collector(Box::new(inner.objects.clone()));
+        registry.register(
+            "time_to_ready_seconds",
+            "How long objects were not Ready before they became so, since they were made or since they stopped being Ready",
+            inner.ready_seconds.clone(),
+        );
+        registry.register(
+            "watch_last_contact_timestamp_seconds",
+            "When the API server was last heard on a watch of this kind, in seconds since 1970",
+            inner.contact.clone(),
+        );
         registry.register("leader", "1 while this replica leads the family", inner.leading.clone());
         Self { inner: Arc::new(inner) }
     }
@@ -140,6 +171,24 @@ impl Metrics {
     pub(crate) fn leading(&self, family: &str, leading: bool) {
         let labels = FamilyLabels { family: family.to_owned() };
         self.inner.leading.get_or_create(&labels).set(leading.into());
+    }
+
+    /// The API server was heard on a watch.
+    pub(crate) fn contact(&self, kind: &str, now: Timestamp) {
+        let labels = KindLabels { kind: kind.to_owned() };
+        self.inner.contact.get_or_create(&labels).set(now.as_duration().as_secs_f64());
+    }
+
+    /// A cache that holds the subjects of a controller: they are counted from now on.
+    pub(crate) fn subjects(&self, controller: &'static str, store: Store, runtime: &Runtime) -> Arc<Store> {
+        let kind = store.watch().kind.kind.to_string();
+        if !self.inner.objects.counts(&kind, controller) {
+            return Arc::new(store);
+        }
+        let labels = KindLabels { kind: kind.clone() };
+        let store = Arc::new(store.timed(self.inner.ready_seconds.get_or_create(&labels).clone()));
+        self.inner.objects.add(&kind, controller, Arc::clone(&store), runtime);
+        store
     }
 
     /// The type of [`Metrics::text`].

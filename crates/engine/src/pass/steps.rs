@@ -1,4 +1,4 @@
-//! Carries out the steps of a plan. No judgement: what to do was decided; here it is only done safely, once,
+//! The steps of a plan, one by one. No judgement: what to do was decided; here it is only done safely, once,
 //! and not at all when nothing would change.
 
 use std::collections::BTreeMap;
@@ -6,23 +6,22 @@ use std::collections::BTreeMap;
 use aquifer_base::{ResourceVersion, Sealed, Uid};
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{ApiError, Cluster, Verb, Write};
+use crate::cluster::{ApiError, Verb};
 use crate::failure::{Class, Failure};
 use crate::intent::{drift, foreign_additions, marked};
-use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object, ObjectRef, revision};
 use crate::plan::{Child, Deletion, Effect, Expect, Mint, Record, Stage, Step};
 use crate::store::Progress;
 use crate::stores::Stores;
 use crate::view::Fresh;
+use crate::writer::Writer;
 
 /// Steps of one stage that run at the same time.
 const CONCURRENT_STEPS: usize = 8;
 
-pub(crate) const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
+const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
 
 /// What one step came to.
 #[derive(Debug)]
@@ -39,6 +38,14 @@ pub(crate) enum Done {
     Failed(Failure),
 }
 
+impl Done {
+    /// A write that the caches have reached when they show the version that it made.
+    pub fn wrote(target: ObjectRef, object: Option<Object>) -> Self {
+        let version = object.as_ref().map(|object| revision(object.resource_version()));
+        Self::Wrote(target, object, Progress::Revision(version.unwrap_or_default()))
+    }
+}
+
 /// What a family supplies for its steps: the name that its fields are written under, its recipes and its effects.
 #[async_trait]
 pub(crate) trait StepCode: Send + Sync {
@@ -49,10 +56,9 @@ pub(crate) trait StepCode: Send + Sync {
 
 /// Carries out the steps of one pass.
 pub(crate) struct Executor<'a> {
+    pub writer: Writer<'a>,
     pub code: &'a dyn StepCode,
-    pub cluster: &'a dyn Cluster,
     pub stores: &'a Stores,
-    pub leadership: &'a Leadership,
     pub owner: &'a Key,
     /// None when the owner is gone: then nothing can be made in its name.
     pub owner_uid: Option<&'a Uid>,
@@ -128,7 +134,7 @@ impl Executor<'_> {
         }
         let verb = Verb::Replace(body);
         let word = verb.as_str();
-        match self.write(&child.target, verb, &why).await {
+        match self.writer.write(&child.target, verb, &why).await {
             // Cannot be changed in place: the next look finds it gone and makes it again.
             Err(ApiError::Immutable(_)) => {
                 let deletion = Deletion { target: child.target.clone(), seen: live.identity() };
@@ -144,10 +150,8 @@ impl Executor<'_> {
     async fn delete(&self, Deletion { target, seen }: &Deletion) -> Done {
         let uid = seen.uid.to_string();
         let version = Some(seen.version.to_string()).filter(|version| !version.is_empty());
-        match self
-            .write(target, Verb::Delete { uid: uid.clone(), resource_version: version }, "no longer wanted")
-            .await
-        {
+        let verb = Verb::Delete { uid: uid.clone(), resource_version: version };
+        match self.writer.write(target, verb, "no longer wanted").await {
             Ok(object) => Done::Wrote(target.clone(), object, Progress::Deleted(uid)),
             Err(ApiError::NotFound) => Done::Unchanged,
             Err(error) => failed(target, "delete", &error),
@@ -170,11 +174,8 @@ impl Executor<'_> {
         // The marks without a hash: a minted Secret is never compared, and its hash would speak of its content.
         body["metadata"]["labels"][crate::intent::OWNER_UID] = json!(uid);
         body["metadata"]["annotations"][crate::intent::OWNER] = json!(self.owner.to_string());
-        match self.write(&target, Verb::Create(body), ABSENT).await {
-            Ok(Some(object)) => {
-                let progress = Progress::Revision(revision(object.resource_version()));
-                Done::Wrote(target, Some(object), progress)
-            }
+        match self.writer.write(&target, Verb::Create(body), ABSENT).await {
+            Ok(Some(object)) => Done::wrote(target, Some(object)),
             Ok(None) | Err(ApiError::AlreadyExists) => Done::Stale(target),
             Err(error) => failed(&target, "create", &error),
         }
@@ -186,15 +187,19 @@ impl Executor<'_> {
             _ => &record.seen.version,
         };
         let body = json!({"metadata": {"resourceVersion": version, "uid": record.seen.uid}, "status": record.fields});
-        match self.write(&record.target, Verb::Merge { body, status: true }, "an intent is recorded").await {
-            Ok(object) => wrote(&record.target, object),
+        match self
+            .writer
+            .write(&record.target, Verb::Merge { body, status: true }, "an intent is recorded")
+            .await
+        {
+            Ok(object) => Done::wrote(record.target.clone(), object),
             Err(error) => failed(&record.target, "record an intent in", &error),
         }
     }
 
     async fn effect(&self, effect: &Effect) -> Done {
-        if !self.leadership.is_current() {
-            return Done::Failed(Failure::api(&effect.operation, &ApiError::NotLeader));
+        if let Err(error) = self.writer.may_write() {
+            return Done::Failed(Failure::api(&effect.operation, &error));
         }
         match self.code.effect(effect).await {
             Ok(()) => Done::Acted,
@@ -204,23 +209,7 @@ impl Executor<'_> {
 
     async fn write_child(&self, target: &ObjectRef, intent: &Value, verb: Verb, why: &str) -> Done {
         let word = verb.as_str();
-        written_child(target, intent, word, self.write(target, verb, why).await)
-    }
-
-    /// Every write of a pass goes through here: without leadership nothing is sent. Events and bootstrap objects are written by
-    /// the runner, which asks for leadership itself.
-    /// `why` is for people who read the log: it names fields, never their values.
-    pub async fn write(&self, target: &ObjectRef, verb: Verb, why: &str) -> Result<Option<Object>, ApiError> {
-        if !self.leadership.is_current() {
-            return Err(ApiError::NotLeader);
-        }
-        let manager = self.code.name().to_owned();
-        let word = verb.as_str();
-        let written = self.cluster.write(&Write { target: target.clone(), verb, manager }).await;
-        if written.is_ok() {
-            tracing::info!(verb = word, object = %target, why, "Wrote");
-        }
-        written
+        written_child(target, intent, word, self.writer.write(target, verb, why).await)
     }
 
     fn marked(&self, child: &Child) -> Option<Value> {
@@ -257,7 +246,7 @@ fn written_child(
             Some(difference) => Done::Failed(Failure::bug(format!(
                 "the server does not keep our intent of {target} at {difference}"
             ))),
-            None => wrote(target, Some(object)),
+            None => Done::wrote(target.clone(), Some(object)),
         },
         Ok(None) => Done::Failed(Failure::bug(format!("no answer to a write of {target}"))),
         Err(ApiError::Immutable(said)) => Done::Failed(Failure::new(
@@ -266,11 +255,6 @@ fn written_child(
         )),
         Err(error) => failed(target, word, &error),
     }
-}
-
-fn wrote(target: &ObjectRef, object: Option<Object>) -> Done {
-    let version = object.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
-    Done::Wrote(target.clone(), object, Progress::Revision(version))
 }
 
 fn failed(target: &ObjectRef, doing: &str, error: &ApiError) -> Done {
@@ -299,21 +283,5 @@ fn carry_over(body: &mut Value, live: &Value, pointer: &str) {
         if at.get(&key).is_none() {
             at[key.as_str()] = value;
         }
-    }
-}
-
-/// Reads into `fresh` what turned out to be out of date.
-pub(crate) async fn refresh(
-    cluster: &dyn Cluster,
-    fresh: &mut Fresh,
-    target: ObjectRef,
-    now: Timestamp,
-) -> Result<(), Failure> {
-    match cluster.get(&target).await {
-        Ok(object) => {
-            fresh.objects.insert(target, (object, now));
-            Ok(())
-        }
-        Err(error) => Err(Failure::api(&format!("read {target}"), &error)),
     }
 }

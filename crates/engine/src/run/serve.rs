@@ -8,16 +8,17 @@ use aquifer_base::{Sealed, Uid};
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::act::{Done, Executor, StepCode, refresh};
 use crate::cluster::Cluster;
 use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
 use crate::object::Key;
 use crate::outside::Outside;
+use crate::pass::{Done, Executor, StepCode, refresh};
 use crate::plan::{Effect, Expect, Stage, Step};
 use crate::runtime::Runtime;
 use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
+use crate::writer::Writer;
 
 /// Answers before a request is given up because the world keeps changing.
 const ROUNDS: usize = 8;
@@ -85,10 +86,9 @@ impl<S: Service> Server<S> {
         let leadership = Leadership::always(); // servers hold no lease
         let code = ServiceCode(&self.service);
         let executor = Executor {
+            writer: Writer { cluster: &*self.cluster, leadership: &leadership, manager: self.service.name() },
             code: &code,
-            cluster: &*self.cluster,
             stores: &self.stores,
-            leadership: &leadership,
             owner: &owner,
             owner_uid: owner_uid.as_ref(),
             owner_version: None,

@@ -1,6 +1,5 @@
 //! Errors in five classes. The class alone decides what a user sees and when the next try comes.
 
-use aquifer_base::Reason;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::ApiError;
@@ -44,33 +43,19 @@ impl Class {
     }
 }
 
-/// The reasons by which failures show in the conditions of every kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureReason {
-    /// Something that goes away by itself has failed several times.
-    Retrying,
-    /// Something else must happen first.
-    Waiting,
-    /// The object asks for something impossible, or cannot be read.
-    Invalid,
-    /// We are not allowed to.
-    AccessDenied,
-    /// Our own mistake.
-    InternalError,
-}
-
-impl Reason for FailureReason {
-    const ALL: &'static [Self] =
-        &[Self::Retrying, Self::Waiting, Self::Invalid, Self::AccessDenied, Self::InternalError];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Retrying => "Retrying",
-            Self::Waiting => "Waiting",
-            Self::Invalid => "Invalid",
-            Self::AccessDenied => "AccessDenied",
-            Self::InternalError => "InternalError",
-        }
+aquifer_base::reasons! {
+    /// The reasons by which failures show in the conditions of every kind.
+    pub enum FailureReason {
+        /// Something that goes away by itself has failed several times.
+        Retrying,
+        /// Something else must happen first.
+        Waiting,
+        /// The object asks for something impossible, or cannot be read.
+        Invalid,
+        /// We are not allowed to.
+        AccessDenied,
+        /// Our own mistake.
+        InternalError,
     }
 }
 

@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::Kind;
-use crate::outside::Question;
 use crate::plan::{Effect, Plan};
+use crate::question::Question;
 use crate::status::{Report, Shape};
-use crate::store::Watch;
 use crate::subject::Subject;
 use crate::view::View;
+use crate::watch::Watch;
 
 /// The subject of a controller.
 pub type SubjectOf<C> = Subject<<C as Controller>::Spec, <C as Controller>::Status>;

@@ -14,9 +14,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::cluster::{ApiError, Cluster, Verb, Write};
+use crate::cluster::{ApiError, Cluster, Verb};
 use crate::controller::Controller;
-use crate::erased::Erased;
 use crate::events::Events;
 use crate::failure::{Class, most_severe};
 use crate::health::Health;
@@ -25,13 +24,15 @@ use crate::lease::Leadership;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::object::{Key, Object, ObjectRef};
-use crate::outside::{Outside, Question};
-use crate::pass::{Environment, Outcome, Pass};
+use crate::outside::Outside;
+use crate::pass::{Environment, Erased, Outcome, Pass};
+use crate::question::Question;
 use crate::queue::{Ended, Queue, Turn};
 use crate::runtime::Runtime;
 use crate::store::{Store, Woken};
 use crate::stores::Stores;
 use crate::streams::Streams;
+use crate::writer::Writer;
 
 /// Passes of one controller at the same time.
 const CONCURRENT_PASSES: usize = 32;
@@ -72,7 +73,12 @@ async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
     let (wake, woken) = unbounded_channel();
     let mut stores = Stores::default();
     for watch in controller.watches() {
-        let store = Arc::new(Store::new(watch));
+        let store = Store::new(watch);
+        let store = if store.watch().kind == controller.kind() {
+            context.metrics.subjects(controller.name(), store, &context.runtime)
+        } else {
+            Arc::new(store)
+        };
         context.health.add(Arc::clone(&store));
         context.streams.subscribe(Arc::clone(&store), wake.clone());
         stores.add(store);
@@ -102,6 +108,12 @@ struct Shared {
     wake: UnboundedSender<Woken>,
 }
 
+impl Shared {
+    fn writer<'a>(&'a self, leadership: &'a Leadership) -> Writer<'a> {
+        Writer { cluster: &self.live, leadership, manager: self.controller.name() }
+    }
+}
+
 struct Runner {
     shared: Arc<Shared>,
     context: Context,
@@ -126,7 +138,7 @@ impl Runner {
                 }
                 self.start_passes();
             }
-            self.context.metrics.depth(self.shared.controller.name(), self.queue.depth(Runtime::instant()));
+            self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
             let patience =
                 if bootstrapped || !leads { Duration::from_hours(1) } else { Duration::from_secs(2) };
             let deadline = self.queue.deadline().filter(|_| leads).unwrap_or(resync_timer).min(resync_timer);
@@ -217,6 +229,7 @@ impl Runner {
                     slow: failure.is_some_and(|f| f.class == Class::Invalid),
                     wake_after: outcome.wake_after,
                     status_waits: outcome.status_waits,
+                    parked: outcome.parked,
                     written: outcome.written,
                     forget: false,
                     jitter: self.shared.runtime.fraction(),
@@ -261,14 +274,9 @@ impl Runner {
                     return false;
                 }
             }
-            let manager = self.shared.controller.name().to_owned();
-            if !self.context.leadership.is_current() {
-                return false;
-            }
-            let write = Write { target: target.clone(), verb: Verb::Create(body), manager };
-            match self.shared.live.write(&write).await {
-                Ok(_) => tracing::info!(verb = "create", object = %target, why = "it was absent", "Wrote"),
-                Err(ApiError::AlreadyExists) => {}
+            let writer = self.shared.writer(&self.context.leadership);
+            match writer.write(&target, Verb::Create(body), "it was absent").await {
+                Ok(_) | Err(ApiError::AlreadyExists) => {}
                 Err(error) => {
                     tracing::warn!(%target, %error, "Cannot create yet");
                     return false;
@@ -336,8 +344,9 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
         }
     }
     if let Some(subject) = &outcome.subject {
-        for condition in outcome.warnings.iter().filter(|_| context.leadership.is_current()) {
-            shared.events.publish(&shared.live, &shared.controller.kind(), subject, condition).await;
+        let writer = shared.writer(&context.leadership);
+        for condition in &outcome.news {
+            shared.events.publish(&writer, &shared.controller.kind(), subject, condition).await;
         }
     }
     (turn.key, outcome)

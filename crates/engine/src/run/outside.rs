@@ -2,39 +2,16 @@
 //! the answer wakes them all. Asking is done by the runner, never here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cluster::Listing;
 use crate::object::{Key, Object};
+use crate::question::Question;
 use crate::seen::{Seen, Why};
-
-/// Something to ask outside: of which source, and what.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Question {
-    /// The source in the family's words, such as `dns` or `file-system`.
-    pub source: String,
-    /// What is asked.
-    pub about: String,
-}
-
-impl Question {
-    /// A question.
-    pub fn new(source: &str, about: impl Into<String>) -> Self {
-        Self { source: source.into(), about: about.into() }
-    }
-}
-
-impl fmt::Display for Question {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.source, self.about)
-    }
-}
 
 /// How long a live list can be shared at all.
 const LIST_LIFE: Duration = Duration::from_secs(10);

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::Metrics;
+use crate::object::Kind;
+use crate::runtime::Runtime;
+use crate::store::Store;
+use crate::watch::Watch;
 
 /// One metric as people look it up.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -27,6 +33,9 @@ pub fn described() -> Vec<Described> {
     metrics.depth("", 0);
     metrics.api_call("", "", 0.0);
     metrics.leading("", true);
+    metrics.contact("", Timestamp::UNIX_EPOCH);
+    let kind = Kind::namespaced("", "v1", "", "");
+    metrics.subjects("", Store::new(Watch::subjects(kind)), &Runtime::system());
     parse(&metrics.text())
 }
 
@@ -62,7 +71,11 @@ mod tests {
     fn every_registered_metric_is_described() {
         let registered = include_str!("../metrics.rs").matches("registry.register(").count();
         let all = described();
-        assert_eq!(all.len(), registered, "give each metric a value in described(): {all:#?}");
+        let collected = ["aquifer_objects", "aquifer_oldest_deletion_seconds", "process_"];
+        let (collected, registered_ones): (Vec<_>, Vec<_>) =
+            all.iter().partition(|metric| collected.iter().any(|start| metric.name.starts_with(start)));
+        assert_eq!(registered_ones.len(), registered, "give each metric a value in described(): {all:#?}");
+        assert_eq!(collected.len(), 6, "{all:#?}");
     }
 
     #[test]

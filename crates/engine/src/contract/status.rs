@@ -44,8 +44,26 @@ pub struct Condition {
     pub(crate) reason: String,
     /// What is wrong, where, and what to do.
     pub message: String,
-    /// Whether a change to this is worth a Warning event.
-    pub warn: bool,
+    /// Whether people get an event when this comes about.
+    pub event: Option<EventType>,
+}
+
+/// The two types of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventType {
+    /// Good news that somebody waits for, such as the end of a trouble.
+    Normal,
+    /// Trouble.
+    Warning,
+}
+
+impl EventType {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
 }
 
 /// The three values of a condition.
@@ -60,6 +78,15 @@ pub enum State {
 }
 
 impl State {
+    /// Anything else counts as unknown.
+    fn parse(text: &str) -> Self {
+        match text {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -101,7 +128,7 @@ impl Condition {
     /// A condition.
     pub fn new(kind: &str, state: State, reason: impl Reason, message: impl Into<String>) -> Self {
         let reason = reason.as_str().to_owned();
-        Self { kind: kind.into(), state, reason, message: message.into(), warn: false }
+        Self { kind: kind.into(), state, reason, message: message.into(), event: None }
     }
 
     /// The reason as one of a kind; none when another program or version wrote it.
@@ -111,7 +138,13 @@ impl Condition {
 
     /// The same, worth a Warning event when it comes about.
     pub fn warning(mut self) -> Self {
-        self.warn = true;
+        self.event = Some(EventType::Warning);
+        self
+    }
+
+    /// The same, worth a Normal event when it comes about. Each event is a write: not for what every object goes through.
+    pub fn news(mut self) -> Self {
+        self.event = Some(EventType::Normal);
         self
     }
 }
@@ -119,6 +152,12 @@ impl Condition {
 /// The reason of a condition in a status that was read; none when the condition is absent or has another program's reason.
 pub fn reason_in<R: Reason>(conditions: &[meta::Condition], kind: &str) -> Option<R> {
     conditions.iter().find(|condition| condition.type_ == kind).and_then(|found| R::parse(&found.reason))
+}
+
+/// What a condition in a status that was read says; none when it is absent.
+pub fn state_in(conditions: &[meta::Condition], kind: &str) -> Option<State> {
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some(State::parse(&found.status))
 }
 
 /// The fields that a typed status states, as they are sent. What is none is left out; conditions and the observed generation
@@ -141,18 +180,14 @@ impl Report {
         let field = |name: &&str| Some(((*name).to_owned(), subject.at("/status")?.get(name)?.clone()));
         let conditions = subject.at("/status/conditions").and_then(Value::as_array).into_iter().flatten();
         let conditions = conditions.filter(|c| shape.conditions.contains(&text(c, "type"))).map(|c| {
-            let state = match text(c, "status") {
-                "True" => State::True,
-                "False" => State::False,
-                _ => State::Unknown,
-            };
+            let state = State::parse(text(c, "status"));
             let owned = |field: &str| text(c, field).to_owned();
             Condition {
                 kind: owned("type"),
                 state,
                 reason: owned("reason"),
                 message: owned("message"),
-                warn: false,
+                event: None,
             }
         });
         Self {
@@ -202,8 +237,8 @@ impl Report {
 pub(crate) struct Change {
     /// The `status` part of the merge patch.
     pub body: Value,
-    /// Conditions that came about and deserve a Warning event.
-    pub warnings: Vec<Condition>,
+    /// Conditions that came about and deserve an event.
+    pub news: Vec<Condition>,
 }
 
 const MESSAGE_LIMIT: usize = 1024;
@@ -224,11 +259,11 @@ pub(crate) fn change(subject: &Object, status: &Report, shape: &Shape, now: Time
     if live.get(GENERATION) != Some(&generation) {
         body.insert(GENERATION.into(), generation);
     }
-    let (conditions, changed, warnings) = conditions(subject, live, status, shape, now);
+    let (conditions, changed, news) = conditions(subject, live, status, shape, now);
     if changed {
         body.insert(CONDITIONS.into(), Value::Array(conditions));
     }
-    (!body.is_empty()).then_some(Change { body: Value::Object(body), warnings })
+    (!body.is_empty()).then_some(Change { body: Value::Object(body), news })
 }
 
 /// A merge patch merges maps, but a status field shall become exactly what we say: keys that go are nulled.
@@ -260,7 +295,7 @@ fn conditions(
     let none = Vec::new();
     let old = live.get(CONDITIONS).and_then(Value::as_array).unwrap_or(&none);
     let mut changed = false;
-    let mut warnings = Vec::new();
+    let mut news = Vec::new();
     let mut result = Vec::new();
     for found in old {
         let kind = text(found, "type");
@@ -282,8 +317,8 @@ fn conditions(
                 text(c, "message") == message && c.get("observedGeneration") == Some(&generation.into())
             });
         changed |= !same;
-        if wanted.warn && !same_reason {
-            warnings.push(wanted.clone());
+        if wanted.event.is_some() && !same_reason {
+            news.push(wanted.clone());
         }
         let since = before.filter(|_| same_state).map(|c| text(c, "lastTransitionTime").to_owned());
         result.push(json!({
@@ -295,7 +330,7 @@ fn conditions(
             "lastTransitionTime": since.unwrap_or_else(|| seconds(now)),
         }));
     }
-    (result, changed, warnings)
+    (result, changed, news)
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -319,15 +354,12 @@ pub(crate) fn cut(text: &str, limit: usize) -> &str {
 mod tests {
     use super::*;
 
-    #[derive(Clone, Copy, PartialEq, Eq)]
-    struct R;
-
-    impl Reason for R {
-        const ALL: &'static [Self] = &[Self];
-        fn as_str(self) -> &'static str {
-            "R"
+    aquifer_base::reasons! {
+        enum Why {
+            R,
         }
     }
+    use Why::R;
 
     fn shape() -> Shape {
         Shape { fields: vec!["phase", "ref"], conditions: vec!["Ready", "Odd"] }
@@ -343,7 +375,7 @@ mod tests {
 
     fn applied(on: &Object, change: &Change) -> Object {
         let mut doc = on.0.clone();
-        crate::merge::merge(&mut doc, &json!({"status": change.body}));
+        crate::model::merge(&mut doc, &json!({"status": change.body}));
         Object(doc)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! One pass per key at a time. A key whose last pass wrote something stays queued, holding no worker, until the caches
 //! have reached those writes. A key that failed waits out its backoff; only a new generation of its object shortens that.
+//! A key that has just had a pass rests a moment, so that a burst of events costs one pass more and not ten.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,8 +16,13 @@ use crate::store::Progress;
 const GATE: Duration = Duration::from_secs(5);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_CAP: Duration = Duration::from_mins(5);
+/// How long a key rests after a pass. News from the user does not wait for it.
+const REST: Duration = Duration::from_millis(100);
 /// How long a status that can wait does wait.
 pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+/// How long it waits at most while other keys have work to do: theirs comes first, and by then there may be something better
+/// to say.
+const STATUS_PATIENCE_BUSY: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -37,7 +43,12 @@ struct Slot {
     queued: bool,
     gate: Vec<(ObjectRef, Progress)>,
     gate_until: Option<Instant>,
+    /// The end of its backoff.
     not_before: Option<Instant>,
+    /// The end of its rest.
+    rests_until: Option<Instant>,
+    /// When the last pass wanted to look again.
+    wake_at: Option<Instant>,
     failures: u32,
     generation: i64,
     /// The generation when the pass that runs began.
@@ -66,6 +77,8 @@ pub(crate) struct Ended {
     pub slow: bool,
     pub wake_after: Option<Duration>,
     pub status_waits: bool,
+    /// It waits for an answer from outside, which is looked at as soon as it comes.
+    pub parked: bool,
     /// The object is gone and nothing wakes this key any more.
     pub forget: bool,
     /// Between 0 and 1: spreads retries.
@@ -92,6 +105,7 @@ impl Queue {
             slot.generation = generation;
             slot.failures = 0;
             slot.not_before = None;
+            slot.rests_until = None;
         }
     }
 
@@ -102,11 +116,7 @@ impl Queue {
                 break;
             }
             self.timers.pop_first();
-            if let Some(slot) = self.slots.get_mut(&key) {
-                slot.timer = None;
-                slot.dirty = true;
-            }
-            self.enqueue(&key);
+            self.timer_fired(&key, now);
         }
         for _ in 0..self.ready.len() {
             let key = self.ready.pop_front()?;
@@ -115,7 +125,7 @@ impl Queue {
             if slot.running || !slot.dirty {
                 continue; // its end, or its next event, brings it back
             }
-            if let Some(until) = slot.not_before.filter(|until| *until > now) {
+            if let Some(until) = slot.not_before.max(slot.rests_until).filter(|until| *until > now) {
                 self.set_timer(&key, until);
                 continue;
             }
@@ -133,7 +143,8 @@ impl Queue {
             slot.running = true;
             slot.ran_generation = slot.generation;
             slot.dirty = false;
-            let status_due = slot.status_waits_since.is_some_and(|since| now >= since + STATUS_PATIENCE);
+            let patience = status_patience(self.ready.is_empty());
+            let status_due = slot.status_waits_since.is_some_and(|since| now >= since + patience);
             let failures = slot.failures;
             return Some(Turn { key, lagging, failures, status_due });
         }
@@ -165,8 +176,9 @@ impl Queue {
             slot.failures = 0;
             slot.not_before = None;
         }
-        let after = ended.wake_after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
-        let timer = [after, slot.not_before, status_timer].into_iter().flatten().min();
+        slot.rests_until = (!ended.parked && !outdated).then(|| now + REST);
+        slot.wake_at = ended.wake_after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
+        let timer = [slot.wake_at, slot.not_before, status_timer].into_iter().flatten().min();
         if ended.forget && !slot.dirty {
             let timer = slot.timer;
             self.slots.remove(key);
@@ -190,11 +202,29 @@ impl Queue {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Keys that wait for a pass, those in backoff apart.
-    pub fn depth(&self, now: Instant) -> usize {
-        let waits =
-            |slot: &&Slot| slot.dirty && !slot.running && slot.not_before.is_none_or(|until| until <= now);
-        self.slots.values().filter(waits).count()
+    /// Keys that wait for their turn. Those that wait for a time, or for the caches, are not among them.
+    pub fn depth(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// The time has come that a key waited for: the end of its backoff, rest or gate, a second look, or a status that is due.
+    fn timer_fired(&mut self, key: &Key, now: Instant) {
+        let idle = self.ready.is_empty();
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.timer = None;
+        slot.dirty |= slot.wake_at.is_some_and(|at| at <= now);
+        let since = slot.status_waits_since.filter(|_| !slot.dirty && !slot.running);
+        if let Some(since) = since {
+            if now >= since + status_patience(idle) {
+                slot.dirty = true;
+            } else {
+                let later = [Some(now + STATUS_PATIENCE), slot.wake_at, Some(since + STATUS_PATIENCE_BUSY)];
+                if let Some(later) = later.into_iter().flatten().filter(|at| *at > now).min() {
+                    self.set_timer(key, later);
+                }
+            }
+        }
+        self.enqueue(key);
     }
 
     fn enqueue(&mut self, key: &Key) {
@@ -218,6 +248,10 @@ impl Queue {
         }
         self.timers.insert((at, key.clone()));
     }
+}
+
+fn status_patience(idle: bool) -> Duration {
+    if idle { STATUS_PATIENCE } else { STATUS_PATIENCE_BUSY }
 }
 
 fn backoff(failures: u32, slow: bool, jitter: f64) -> Duration {
@@ -256,9 +290,31 @@ mod tests {
         queue.wake(&key());
         assert_eq!(turn(&mut queue, now), None);
         queue.ended(&key(), now, Ended::default());
+        let now = now + REST;
         assert!(turn(&mut queue, now).is_some());
         queue.ended(&key(), now, Ended::default());
+        assert_eq!(turn(&mut queue, now + REST), None);
+    }
+
+    #[test]
+    fn a_key_rests_after_a_pass_unless_the_user_has_news_or_an_answer_came() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let pass = |queue: &mut Queue, at: Instant, parked: bool| {
+            queue.wake(&key());
+            let turn = turn(queue, at);
+            queue.ended(&key(), at, Ended { parked, ..Ended::default() });
+            turn.is_some()
+        };
+        assert!(pass(&mut queue, now, false));
+        queue.wake(&key());
+        assert_eq!(turn(&mut queue, now), None, "it rests");
+        assert_eq!((queue.deadline(), queue.depth()), (Some(now + REST), 0));
+        queue.generation(&key(), 2);
+        assert!(pass(&mut queue, now, true), "news from the user");
+        assert!(pass(&mut queue, now, false), "an answer from outside");
+        queue.wake(&key());
         assert_eq!(turn(&mut queue, now), None);
+        assert!(turn(&mut queue, now + REST).is_some(), "it wakes by itself");
     }
 
     #[test]
@@ -270,12 +326,13 @@ mod tests {
         queue.ended(&key(), now, Ended { written, ..Ended::default() });
         queue.wake(&key());
         assert_eq!(turn(&mut queue, now), None, "gated");
+        assert_eq!(turn(&mut queue, now + REST), None, "still gated");
         assert_eq!(queue.deadline(), Some(now + GATE));
         let later = turn(&mut queue, now + GATE).expect("the gate opens by itself");
         assert_eq!(later.lagging, [KIND.at("ns", "child")]);
         queue.wake(&key());
         queue.ended(&key(), now + GATE, Ended::default());
-        let next = turn(&mut queue, now + GATE).expect("it does not wait twice for the same write");
+        let next = turn(&mut queue, now + GATE + REST).expect("it does not wait twice for the same write");
         assert_eq!(next.lagging, [KIND.at("ns", "child")], "and still knows what the caches lack");
     }
 
@@ -287,7 +344,7 @@ mod tests {
         let written = vec![(KIND.at("ns", "child"), Progress::Revision(7))];
         queue.ended(&key(), now, Ended { written, ..Ended::default() });
         queue.wake(&key());
-        let next = queue.next(now, |_, _| true).expect("reached");
+        let next = queue.next(now + REST, |_, _| true).expect("reached");
         assert_eq!(next.lagging, []);
     }
 
@@ -351,6 +408,29 @@ mod tests {
         queue.ended(&key(), now, Ended { status_waits: true, ..Ended::default() });
         assert_eq!(turn(&mut queue, now), None);
         assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
+    }
+
+    #[test]
+    fn while_other_keys_have_work_a_status_waits_longer_and_costs_no_pass_meanwhile() {
+        let (mut queue, mut now) = (Queue::default(), Instant::now());
+        let end = now + STATUS_PATIENCE_BUSY;
+        let others: Vec<Key> = (0..100).map(|number| Key::namespaced("busy", number.to_string())).collect();
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, Ended { status_waits: true, ..Ended::default() });
+        while now < end {
+            now += Duration::from_millis(500);
+            for other in &others {
+                queue.wake(other);
+            }
+            let first = turn(&mut queue, now).expect("others wait");
+            if first.key == key() {
+                break;
+            }
+            queue.ended(&first.key, now, Ended::default());
+        }
+        let turns = std::iter::from_fn(|| turn(&mut queue, now)).find(|turn| turn.key == key());
+        assert!(now >= end && turns.expect("due").status_due);
     }
 
     #[test]

@@ -10,17 +10,17 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::act::StepCode;
+use super::StepCode;
 use crate::controller::{Controller, SubjectOf};
 use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::{Key, Kind, Object};
-use crate::outside::Question;
 use crate::plan::{Effect, Plan};
+use crate::question::Question;
 use crate::status::{Report, Shape, fields_of};
-use crate::store::Watch;
 use crate::subject::{Present, Subject, Unreadable};
 use crate::view::View;
+use crate::watch::Watch;
 
 /// What a look at the world gave.
 pub(crate) enum Observation {

@@ -6,10 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use aquifer_base::names::short_hash;
 use serde_json::{Value, json};
 
-use crate::cluster::{ApiError, Cluster, Verb, Write};
+use crate::cluster::{ApiError, Verb};
 use crate::object::{Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
-use crate::status::{Condition, cut};
+use crate::status::{Condition, EventType, cut};
+use crate::writer::Writer;
 
 const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event", "events");
 /// Kubernetes refuses longer notes.
@@ -18,6 +19,8 @@ const NOTE_LIMIT: usize = 1024;
 const NAME_LIMIT: usize = 253 - 17;
 /// Events whose repetitions are counted; older ones begin at two again.
 const COUNTED: usize = 1024;
+/// Why events are written.
+const TOLD: &str = "people are told of a condition";
 
 /// The events of one controller.
 pub(crate) struct Events {
@@ -32,30 +35,20 @@ impl Events {
     }
 
     /// Tells people of a condition that came about. A failure to tell is no failure of the pass.
-    pub async fn publish(&self, cluster: &dyn Cluster, kind: &Kind, subject: &Object, condition: &Condition) {
+    pub async fn publish(&self, writer: &Writer<'_>, kind: &Kind, subject: &Object, condition: &Condition) {
         let (target, body) = self.event(kind, subject, condition);
-        let written = match self.write(cluster, &target, Verb::Create(body)).await {
+        let written = match writer.write(&target, Verb::Create(body), TOLD).await {
             Err(ApiError::AlreadyExists) => {
                 let now = self.now();
                 let count = self.count(&target.key.name);
                 let body = json!({"series": {"count": count, "lastObservedTime": now}});
-                self.write(cluster, &target, Verb::Merge { body, status: false }).await
+                writer.write(&target, Verb::Merge { body, status: false }, TOLD).await
             }
             other => other,
         };
         if let Err(error) = written {
             tracing::warn!(object = %subject.key(), %error, "An event could not be published");
         }
-    }
-
-    async fn write(
-        &self,
-        cluster: &dyn Cluster,
-        target: &ObjectRef,
-        verb: Verb,
-    ) -> Result<Option<Object>, ApiError> {
-        let manager = self.controller.to_owned();
-        cluster.write(&Write { target: target.clone(), verb, manager }).await
     }
 
     fn event(&self, kind: &Kind, subject: &Object, condition: &Condition) -> (ObjectRef, Value) {
@@ -75,7 +68,7 @@ impl Events {
             "kind": EVENT.kind,
             "metadata": {"name": name, "namespace": namespace},
             "eventTime": self.now(),
-            "type": "Warning",
+            "type": condition.event.unwrap_or(EventType::Warning).as_str(),
             "reason": condition.reason,
             "note": note,
             "action": "Reconcile",
@@ -109,6 +102,7 @@ mod tests {
 
     use super::*;
     use crate::failure::FailureReason;
+    use crate::lease::Leadership;
     use crate::model::Model;
     use crate::status::State;
 
@@ -119,9 +113,11 @@ mod tests {
         let model = Arc::new(Model::default());
         let events = Events::new("wells", Runtime::system());
         let well = model.put(&WELL, json!({"metadata": {"namespace": "ns", "name": "a"}}));
+        let leadership = Leadership::always();
+        let writer = Writer { cluster: &*model, leadership: &leadership, manager: "wells" };
         let dry = |message: &str| Condition::new("Ready", State::False, FailureReason::Waiting, message);
         for message in ["no water", "no water", "no water", "no rain"] {
-            events.publish(&*model, &WELL, &well, &dry(message)).await;
+            events.publish(&writer, &WELL, &well, &dry(message)).await;
         }
         let told = model.objects(&EVENT);
         assert_eq!(told.len(), 2, "{told:?}");

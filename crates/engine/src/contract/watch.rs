@@ -1,0 +1,154 @@
+//! What a controller watches: a kind or a part of it, whom its objects wake, and what the cache keeps of them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kept::Kept;
+use crate::object::{Key, Kind, Object};
+
+/// Whom a change of an object wakes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wakes {
+    /// Nobody: it is only looked up.
+    Nobody,
+    /// The key that it has itself: it is a subject.
+    Itself,
+    /// These keys.
+    Keys(Vec<Key>),
+    /// Every key of the controller.
+    Everybody,
+}
+
+type WakesFn = Arc<dyn Fn(&Object) -> Wakes + Send + Sync>;
+type GroupFn = Arc<dyn Fn(&Object) -> Option<String> + Send + Sync>;
+
+/// A kind to watch, and what its objects mean to the controller.
+#[derive(Clone)]
+#[must_use]
+pub struct Watch {
+    /// The kind.
+    pub kind: Kind,
+    /// Label selector; the cache then holds a part only, and absence from it proves nothing.
+    pub labels: Option<String>,
+    /// Only objects of this name.
+    pub name: Option<String>,
+    /// Only objects in this namespace.
+    pub namespace: Option<String>,
+    pub(crate) wakes: WakesFn,
+    pub(crate) group: Option<GroupFn>,
+    pub(crate) kept: Kept,
+    /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
+    marks: Vec<String>,
+}
+
+impl Watch {
+    /// Watches a kind.
+    pub fn new(kind: Kind, wakes: impl Fn(&Object) -> Wakes + Send + Sync + 'static) -> Self {
+        Self {
+            kind,
+            labels: None,
+            name: None,
+            namespace: None,
+            wakes: Arc::new(wakes),
+            group: None,
+            kept: Kept::Content,
+            marks: vec![crate::intent::PREFIX.to_owned()],
+        }
+    }
+
+    /// Watches the kind of the subjects: each wakes itself.
+    pub fn subjects(kind: Kind) -> Self {
+        Self::new(kind, |_| Wakes::Itself)
+    }
+
+    /// Watches children that carry our marks: each wakes the owner it names.
+    pub fn children(kind: Kind) -> Self {
+        Self::new(kind, |object| {
+            crate::intent::owner_key(object).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key]))
+        })
+    }
+
+    /// Only objects with these labels; the label is one of ours then.
+    pub fn labelled(mut self, selector: &str) -> Self {
+        self.marks.push(selector.split('=').next().unwrap_or(selector).to_owned());
+        self.labels = Some(selector.to_owned());
+        self
+    }
+
+    /// Labels and annotations whose names begin so are ours too.
+    pub fn marked(mut self, prefix: &str) -> Self {
+        self.marks.push(prefix.to_owned());
+        self
+    }
+
+    /// Whether a label or annotation is one of ours.
+    pub(crate) fn is_ours(&self, name: &str) -> bool {
+        self.marks.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
+    /// Only the object (in every namespace) of this name.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Only objects in this namespace.
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// What of the cluster it shows.
+    pub(crate) fn scope(&self) -> Scope {
+        Scope {
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone(),
+            labels: self.labels.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// Objects of one group wake each other when one joins or leaves, and can be looked up by it.
+    pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.group = Some(Arc::new(group));
+        self
+    }
+
+    /// For a kind that we apply: the cache keeps only these parts (JSON pointers), besides metadata that is ours. They must
+    /// hold all that our intents say, or we would write for ever.
+    pub fn keep(mut self, parts: &'static [&'static str]) -> Self {
+        self.kept = Kept::Parts(parts);
+        self
+    }
+
+    /// For a kind that is only looked at: the cache keeps what this makes of the object, and since when it is being
+    /// deleted. When none of it has changed, nobody is woken.
+    pub fn facts(mut self, facts: impl Fn(&Object) -> Value + Send + Sync + 'static) -> Self {
+        self.kept = Kept::Facts(Arc::new(facts));
+        self
+    }
+
+    /// For a kind that is replaced wholesale: the cache keeps everything, with `managedFields`.
+    pub fn replaced(mut self) -> Self {
+        self.kept = Kept::Whole;
+        self
+    }
+}
+
+/// A part of a kind that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Scope {
+    pub kind: Kind,
+    pub namespace: Option<String>,
+    pub labels: Option<String>,
+    pub name: Option<String>,
+}
+
+impl Scope {
+    /// Whether an object of this key is in it, its labels apart.
+    pub fn may_hold(&self, key: &Key) -> bool {
+        self.namespace.as_deref().is_none_or(|namespace| namespace == &*key.namespace)
+            && self.name.as_deref().is_none_or(|name| name == &*key.name)
+    }
+}

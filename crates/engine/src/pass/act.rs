@@ -1,0 +1,98 @@
+//! Act: carry the plan out, stage after stage, and take note of what came of it. Decides nothing.
+
+use super::observe::{Looked, refresh};
+use super::steps::{Done, Executor};
+use super::{Pass, PassState, Round};
+use crate::failure::Failure;
+use crate::object::Object;
+use crate::plan::{Finalizer, Plan, Stage};
+
+impl Pass<'_> {
+    pub(super) async fn act(
+        &self,
+        looked: &Looked,
+        plan: &Plan,
+        prune: Option<Stage>,
+        state: &mut PassState,
+    ) -> Result<Round, Failure> {
+        let subject = looked.subject.as_ref();
+        let seen = subject.map(Object::identity);
+        let mut executor = Executor {
+            writer: self.writer(),
+            code: self.controller,
+            stores: self.stores,
+            owner: self.key,
+            owner_uid: seen.as_ref().map(|seen| &seen.uid),
+            owner_version: None,
+        };
+        if plan.finalizer == Finalizer::Hold
+            && let Some(done) = self.hold(subject).await
+        {
+            if !self.settle(vec![done], state).await? {
+                return Ok(Round::Again);
+            }
+            if !state.outcome.failures.is_empty() {
+                return Ok(Round::Finished);
+            }
+            let after = state.outcome.subject.as_ref().map(Object::identity);
+            executor.owner_version =
+                Some((seen.clone().unwrap_or_default().version, after.unwrap_or_default().version));
+        }
+        for stage in plan.stages.iter().chain(&prune) {
+            let done = executor.stage(stage, &state.fresh).await;
+            if !self.settle(done, state).await? {
+                return Ok(Round::Again);
+            }
+            if !state.outcome.failures.is_empty() {
+                return Ok(Round::Finished);
+            }
+        }
+        if plan.finalizer == Finalizer::Release
+            && let Some(done) = self.release(subject).await
+        {
+            let released = matches!(done, Done::Wrote(..));
+            if !self.settle(vec![done], state).await? {
+                return Ok(Round::Again);
+            }
+            if released {
+                state.outcome.subject = None;
+            }
+        }
+        Ok(Round::Finished)
+    }
+
+    /// Takes note of what the steps of a stage came to. False when the world must be looked at again first.
+    async fn settle(&self, done: Vec<Done>, state: &mut PassState) -> Result<bool, Failure> {
+        let subject = self.target();
+        let PassState { fresh, asked, outcome, .. } = state;
+        let mut current = true;
+        for done in done {
+            match done {
+                Done::Unchanged => {}
+                Done::Wrote(target, object, progress) => {
+                    if target == subject {
+                        outcome.subject.clone_from(&object);
+                    }
+                    outcome.wrote(target.clone(), progress);
+                    fresh.objects.insert(target, (object, self.environment.now()));
+                }
+                Done::Acted => {
+                    outcome.effects += 1;
+                    self.outside.forget(&*asked);
+                    current = false;
+                }
+                Done::Stale(target) => {
+                    refresh(self.cluster, fresh, target, self.environment.now()).await?;
+                    current = false;
+                }
+                Done::Failed(failure) => {
+                    // Whether an effect happened is not known: what we believed about the outside is not either.
+                    self.outside.forget(&*asked);
+                    outcome.failures.push(failure);
+                }
+            }
+        }
+        // A failure is reported before looking again, or it could hide behind a step that keeps changing.
+        Ok(current || !outcome.failures.is_empty())
+    }
+}

@@ -1,0 +1,26 @@
+//! Decide: the controller's decision. For a subject whose spec cannot be read, the engine's own: to say so and to do nothing.
+
+use super::Pass;
+use super::erased::Observation;
+use super::observe::Looked;
+use super::report::READY;
+use crate::failure::{Class, Failure};
+use crate::plan::Plan;
+use crate::status::{Condition, Report, State};
+
+impl Pass<'_> {
+    pub(super) async fn decide(&self, looked: &Looked) -> Result<Plan, Failure> {
+        let unreadable = match &looked.observation {
+            Observation::Seen(seen) => {
+                return self.controller.decision(&**seen, self.environment.now()).await;
+            }
+            Observation::Unreadable(unreadable) => unreadable,
+        };
+        let shape = self.controller.shape();
+        let mut report =
+            looked.subject.as_ref().map(|subject| Report::of(subject, &shape)).unwrap_or_default();
+        let message = format!("{unreadable}; correct it, until then nothing is done for this object");
+        report.set(Condition::new(READY, State::False, Class::Invalid.reason(), message).warning());
+        Ok(Plan::none().status(report))
+    }
+}

@@ -1,0 +1,37 @@
+//! Prune: children of the subject that its plan has no word for. They are deleted last, after everything else succeeded.
+
+use super::Pass;
+use super::erased::Observation;
+use super::observe::Looked;
+use crate::intent::OWNER_UID;
+use crate::object::ObjectRef;
+use crate::plan::{Plan, Stage, Step};
+
+impl Pass<'_> {
+    /// The deletions. None while any kind is not synced, or while the spec that would name the children cannot be read.
+    pub(super) fn prune(&self, looked: &Looked, plan: &Plan) -> Option<Stage> {
+        let Looked { subject: Some(subject), observation: Observation::Seen(_) } = looked else {
+            return None;
+        };
+        let uid = subject.uid();
+        let kinds = self.controller.pruned();
+        if kinds.iter().any(|kind| !self.stores.synced(kind)) {
+            return None;
+        }
+        let named: Vec<&ObjectRef> = plan.named().collect();
+        let steps: Vec<Step> = kinds
+            .iter()
+            .flat_map(|kind| {
+                let found = self.stores.waking(kind, self.key).known().cloned().unwrap_or_default();
+                found.into_iter().map(move |object| (kind, object))
+            })
+            .filter(|(kind, object)| {
+                object.label(OWNER_UID) == Some(uid)
+                    && !object.deleting()
+                    && !named.contains(&&kind.key(&object.key()))
+            })
+            .map(|(kind, object)| Step::delete(kind.key(&object.key()), object.identity()))
+            .collect();
+        (!steps.is_empty()).then_some(Stage { steps })
+    }
+}

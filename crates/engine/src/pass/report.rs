@@ -1,0 +1,114 @@
+//! Report: write the status, also after a failure, if it says something new and if it is time to say it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Outcome, Pass, PassState};
+use crate::cluster::Verb;
+use crate::failure::{Class, Failure, combined};
+use crate::object::{Object, ObjectRef, revision};
+use crate::plan::{Plan, Step};
+use crate::status::{Report, Urgency, change};
+use crate::store::Progress;
+
+/// The condition that sums up all others.
+pub(super) const READY: &str = "Ready";
+/// When somebody else was faster, and only in case their event got lost.
+const SOON: Duration = Duration::from_secs(1);
+/// Transient failures in a row that people are not told of: they are probably gone with the next try.
+const UNREPORTED: u32 = 2;
+
+impl Pass<'_> {
+    /// Writes the status that was decided, together with what failed since.
+    pub(super) async fn report(&self, plan: &Plan, state: &mut PassState) -> Result<(), Failure> {
+        let Some(subject) = state.outcome.subject.clone() else { return Ok(()) };
+        let Some(mut report) = plan.status.clone() else { return Ok(()) };
+        keep_records(&mut report, plan, &self.target());
+        if let Some(failure) = combined(&state.outcome.failures) {
+            if self.is_passing(&failure) {
+                return Ok(());
+            }
+            report.failed(&failure);
+        }
+        self.write_status(&subject, report, &mut state.outcome).await
+    }
+
+    /// The pass failed before there was a plan: the status stays as it is, except that it says so.
+    pub(super) async fn report_undecided(&self, state: &mut PassState) {
+        let outcome = &mut state.outcome;
+        let (Some(subject), Some(failure)) = (outcome.subject.clone(), combined(&outcome.failures)) else {
+            return;
+        };
+        if self.is_passing(&failure) {
+            return;
+        }
+        let mut report = Report::of(&subject, &self.controller.shape());
+        report.failed(&failure);
+        if let Err(failure) = self.write_status(&subject, report, outcome).await {
+            outcome.failures.push(failure);
+        }
+    }
+
+    fn is_passing(&self, failure: &Failure) -> bool {
+        failure.class == Class::Transient && self.failures < UNREPORTED
+    }
+
+    async fn write_status(
+        &self,
+        subject: &Object,
+        mut report: Report,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        self.controller.summarize(&mut report, subject.deleting());
+        let Some(change) = change(subject, &report, &self.controller.shape(), self.environment.now()) else {
+            return Ok(());
+        };
+        if report.urgency == Urgency::Soon && !self.status_due {
+            outcome.status_waits = true;
+            return Ok(());
+        }
+        let ready = report.get(READY);
+        let why = ready.map(|ready| format!("Ready is {}: {}", ready.state.as_str(), ready.reason));
+        let target = self.target();
+        let body = json!({
+            "metadata": {"resourceVersion": subject.resource_version(), "uid": subject.uid()},
+            "status": change.body,
+        });
+        let verb = Verb::Merge { body, status: true };
+        match self.writer().write(&target, verb, &why.unwrap_or_default()).await {
+            Ok(written) => {
+                let version = written.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
+                outcome.wrote(target, Progress::Revision(version));
+                outcome.news = change.news;
+                outcome.subject = written;
+                Ok(())
+            }
+            // Somebody wrote to the subject since we looked: its event is on the way and wakes us.
+            Err(error) if error.is_stale() => {
+                outcome.wake_after = Some(outcome.wake_after.map_or(SOON, |after| after.min(SOON)));
+                Ok(())
+            }
+            Err(error) => Err(Failure::api(&format!("update the status of {target}"), &error)),
+        }
+    }
+}
+
+impl Outcome {
+    /// Our last write to an object is the one that the caches must reach.
+    pub(super) fn wrote(&mut self, target: ObjectRef, progress: Progress) {
+        self.written.retain(|(written, _)| *written != target);
+        self.written.push((target, progress));
+    }
+}
+
+/// A status never takes back what its own plan has recorded: that is all a crash would leave to go by.
+fn keep_records(report: &mut Report, plan: &Plan, subject: &ObjectRef) {
+    for step in plan.steps() {
+        if let Step::Record(record) = step
+            && record.target == *subject
+        {
+            report.fields.extend(record.fields.clone());
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What runs: the process with its families, the runner and queue of each controller, the watches and the caches that they fill,
+//! servers, and what people see of it all.
+
+pub(crate) mod contact;
+pub(crate) mod events;
+pub mod health;
+pub(crate) mod kept;
+pub mod latest;
+pub mod metrics;
+pub(crate) mod outside;
+pub mod process;
+pub(crate) mod queue;
+pub mod runner;
+pub mod runtime;
+pub mod serve;
+pub mod store;
+pub mod stores;
+pub mod streams;
