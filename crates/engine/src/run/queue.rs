@@ -20,9 +20,11 @@ const BACKOFF_CAP: Duration = Duration::from_mins(5);
 const REST: Duration = Duration::from_millis(100);
 /// How long a status that can wait does wait.
 pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-/// How long it waits at most while other keys have work to do: theirs comes first, and by then there may be something better
-/// to say.
+/// How long it waits at most while many other keys have work to do: theirs comes first, and by then there may be something
+/// better to say.
 const STATUS_PATIENCE_BUSY: Duration = Duration::from_secs(30);
+/// So many passes at the same time are many.
+const MANY: usize = 8;
 
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -30,6 +32,8 @@ pub(crate) struct Queue {
     /// Keys that may be ready, in the order in which they became so.
     ready: VecDeque<Key>,
     timers: BTreeSet<(Instant, Key)>,
+    /// How many passes run.
+    running: usize,
     /// Shorter than the usual cap of a backoff.
     longest_backoff: Option<Duration>,
 }
@@ -143,9 +147,9 @@ impl Queue {
             slot.running = true;
             slot.ran_generation = slot.generation;
             slot.dirty = false;
-            let patience = status_patience(self.ready.is_empty());
-            let status_due = slot.status_waits_since.is_some_and(|since| now >= since + patience);
-            let failures = slot.failures;
+            let (failures, waits_since) = (slot.failures, slot.status_waits_since);
+            let status_due = waits_since.is_some_and(|since| now >= since + self.status_patience());
+            self.running += 1;
             return Some(Turn { key, lagging, failures, status_due });
         }
         None
@@ -154,6 +158,7 @@ impl Queue {
     /// A pass has ended.
     pub fn ended(&mut self, key: &Key, now: Instant, ended: Ended) {
         let Some(slot) = self.slots.get_mut(key) else { return };
+        self.running = self.running.saturating_sub(usize::from(slot.running));
         slot.running = false;
         if !ended.written.is_empty() {
             slot.gate.retain(|(target, _)| ended.written.iter().all(|(written, _)| written != target));
@@ -209,13 +214,13 @@ impl Queue {
 
     /// The time has come that a key waited for: the end of its backoff, rest or gate, a second look, or a status that is due.
     fn timer_fired(&mut self, key: &Key, now: Instant) {
-        let idle = self.ready.is_empty();
+        let patience = self.status_patience();
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.timer = None;
         slot.dirty |= slot.wake_at.is_some_and(|at| at <= now);
         let since = slot.status_waits_since.filter(|_| !slot.dirty && !slot.running);
         if let Some(since) = since {
-            if now >= since + status_patience(idle) {
+            if now >= since + patience {
                 slot.dirty = true;
             } else {
                 let later = [Some(now + STATUS_PATIENCE), slot.wake_at, Some(since + STATUS_PATIENCE_BUSY)];
@@ -225,6 +230,11 @@ impl Queue {
             }
         }
         self.enqueue(key);
+    }
+
+    fn status_patience(&self) -> Duration {
+        let busy = self.running >= MANY || self.ready.len() >= MANY;
+        if busy { STATUS_PATIENCE_BUSY } else { STATUS_PATIENCE }
     }
 
     fn enqueue(&mut self, key: &Key) {
@@ -248,10 +258,6 @@ impl Queue {
         }
         self.timers.insert((at, key.clone()));
     }
-}
-
-fn status_patience(idle: bool) -> Duration {
-    if idle { STATUS_PATIENCE } else { STATUS_PATIENCE_BUSY }
 }
 
 fn backoff(failures: u32, slow: bool, jitter: f64) -> Duration {

@@ -131,17 +131,20 @@ impl Runner {
         self.wake_everybody();
         loop {
             let leads = self.context.leadership.is_current();
+            let mut all_started = false;
             if leads {
                 bootstrapped &= self.bootstrap_stands();
                 if !bootstrapped && self.subjects_synced() {
                     bootstrapped = self.bootstrap().await;
                 }
-                self.start_passes();
+                all_started = self.start_passes();
             }
             self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
             let patience =
                 if bootstrapped || !leads { Duration::from_hours(1) } else { Duration::from_secs(2) };
-            let deadline = self.queue.deadline().filter(|_| leads).unwrap_or(resync_timer).min(resync_timer);
+            // A time that has come while no pass can start must not make this loop spin: the end of a pass goes on with it.
+            let deadline = self.queue.deadline().filter(|_| all_started);
+            let deadline = deadline.unwrap_or(resync_timer).min(resync_timer);
             let deadline = deadline.min(Runtime::instant() + patience);
             tokio::select! {
                 biased;
@@ -193,15 +196,16 @@ impl Runner {
         }
     }
 
-    fn start_passes(&mut self) {
+    /// Starts passes; true when no key is left whose turn it is.
+    fn start_passes(&mut self) -> bool {
         // Before the first lists are complete, nothing can be decided; their end wakes everybody.
         if !self.subjects_synced() || self.shared.stores.all().any(|store| !store.settled()) {
-            return;
+            return false;
         }
         while self.passes.len() < CONCURRENT_PASSES {
             let stores = &self.shared.stores;
             let reached = |target: &ObjectRef, progress: &_| stores.reached(target, progress);
-            let Some(turn) = self.queue.next(Runtime::instant(), reached) else { return };
+            let Some(turn) = self.queue.next(Runtime::instant(), reached) else { return true };
             if !self.shared.stores.all().any(|store| store.wakes(&turn.key)) {
                 // The object and all that named it are gone.
                 self.queue.ended(&turn.key, Runtime::instant(), Ended { forget: true, ..Ended::default() });
@@ -215,6 +219,7 @@ impl Runner {
             let handle = self.passes.spawn(pass);
             self.running.insert(handle.id(), key);
         }
+        false
     }
 
     fn pass_ended(&mut self, ended: Result<(tokio::task::Id, (Key, Outcome)), tokio::task::JoinError>) {

@@ -1,7 +1,7 @@
 //! The story in the simulation: whole processes of the operator, with their clients, watches, caches, queues and Leases, in
 //! simulated time. One seed gives one history.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use aquifer_engine::live::Live;
@@ -12,8 +12,10 @@ use aquifer_engine::runtime::Runtime;
 use aquifer_engine::simulation::{Delays, Process, World, first_difference, run};
 use aquifer_engine::{Failure, Kind};
 use async_trait::async_trait;
+use serde_json::json;
 
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, condition, spring, well, well_status};
+use crate::guide::{GREETING, Greetings};
 use crate::house::{Call, House, Phone, Pump};
 use crate::in_model::never_too_much;
 use crate::springs::Springs;
@@ -130,4 +132,28 @@ fn the_story_ends_well_whatever_takes_how_long() {
     let [seven, again, eight] = [7, 7, 8].map(|seed| story(seed, &Delays::LONG, 3_000));
     assert_eq!(first_difference(&seven, &again), None);
     assert!(first_difference(&seven, &eight).is_some());
+}
+
+/// Times that come while every worker is busy: a loop that only looks at the clock again would keep it from moving.
+#[test]
+fn a_time_that_comes_while_all_workers_are_busy_does_not_make_the_process_spin() {
+    let (done, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let played = run(1, Delays::LONG, &[GREETING, CONFIG_MAP], async |world| {
+            let controllers: Vec<Box<dyn aquifer_engine::process::Runnable>> = vec![Box::new(Greetings)];
+            let family = Family { name: "guide".into(), controllers, servers: Vec::new() };
+            let process = world.start("one", |_, _| vec![family]);
+            for number in 0..200 {
+                let body = |text: &str| json!({"metadata": {"namespace": "ns", "name": format!("g-{number}")}, "spec": {"text": text}});
+                world.model.put(&GREETING, body("good morning"));
+                world.model.put(&GREETING, body("good evening"));
+            }
+            assert!(world.rests(QUIET, PATIENCE).await);
+            assert_eq!(world.model.objects(&CONFIG_MAP).len(), 200);
+            process.stop().await.expect("it stops in order");
+        });
+        done.send(played.is_ok()).expect("the test waits");
+    });
+    let played = end.recv_timeout(Duration::from_mins(1));
+    assert_eq!(played, Ok(true), "the simulated clock stands still");
 }
