@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::ceph::Ceph;
-use super::hands::{MANAGER, Subject, params};
+use super::subject::{MANAGER, Subject, params};
 use super::kind::Kind;
 use super::reconcile::{Next, RETRY, same_but_for_times};
 use super::{csi, shape};

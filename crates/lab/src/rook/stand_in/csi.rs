@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::cluster::{MONITORS, monitors};
-use super::hands::{MANAGER, Subject};
+use super::subject::{MANAGER, Subject};
 use super::kind::Kind;
 use super::shape;
 use crate::rook::NAMESPACE;
