@@ -178,7 +178,7 @@ impl Session {
     }
 }
 
-/// Keeps the operator running until somebody has seen enough.
+/// Keeps the operator running until the user ends it.
 async fn stay(operator: &mut Operator) -> Result<()> {
     println!("\nCtrl-C ends it.");
     tokio::select! {

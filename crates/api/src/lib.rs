@@ -1,4 +1,4 @@
-//! Every Kubernetes type that Aquifer speaks: ours in full, of others only the part that we touch.
+//! Every Kubernetes type that Aquifer uses: ours in full, of others only the part that we touch.
 //! Types, names and schemas only: no IO, no decisions.
 
 // Two printed columns of the same type look like a repeated attribute to clippy.

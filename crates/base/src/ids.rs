@@ -1,4 +1,4 @@
-//! What the API server gives an object to tell it from others and from its own past. Opaque texts: compared, never taken apart.
+//! What the API server gives an object to distinguish it from others and from its own past. Opaque texts: compared, never taken apart.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Words that everybody speaks: exact quantities, object names and identities, reasons, writers of fields, sealed bytes.
+//! Types that all crates share: exact quantities, object names and identities, reasons, writers of fields, sealed bytes.
 //!
 //! This crate is plain values and pure functions. It must not know a Kubernetes client, a runtime or a storage system.
 

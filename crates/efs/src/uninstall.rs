@@ -73,14 +73,14 @@ impl Uninstall {
         }
     }
 
-    /// Does it, and tells how far it is until it is done or the time is over.
-    pub async fn run(&self, patience: Duration, mut tell: impl FnMut(&Progress)) -> Result<Progress, Error> {
+    /// Does it, and reports how far it is until it is done or the time is over.
+    pub async fn run(&self, patience: Duration, mut report: impl FnMut(&Progress)) -> Result<Progress, Error> {
         self.mark().await?;
         self.delete_volumes().await?;
         let started = Runtime::instant();
         loop {
             let progress = self.progress(started.elapsed() > NOTICE).await?;
-            tell(&progress);
+            report(&progress);
             if progress == Progress::Done || started.elapsed() > patience {
                 return Ok(progress);
             }
@@ -88,7 +88,7 @@ impl Uninstall {
         }
     }
 
-    /// The marker. It stays until somebody takes it back.
+    /// The marker. It stays until a user takes it back.
     async fn mark(&self) -> Result<(), Error> {
         let components = Api::<Component>::all(self.client.clone());
         let spec = ComponentSpec { desired: Some(Desired::Removed) };
@@ -152,8 +152,8 @@ impl aquifer_family::Uninstall for Uninstall {
         Ok(lines)
     }
 
-    async fn run(&self, patience: Duration, tell: &mut (dyn FnMut(String) + Send)) -> Result<Outcome, Error> {
-        Ok(match self.run(patience, |progress| tell(progress.to_string())).await? {
+    async fn run(&self, patience: Duration, report: &mut (dyn FnMut(String) + Send)) -> Result<Outcome, Error> {
+        Ok(match self.run(patience, |progress| report(progress.to_string())).await? {
             Progress::Done => Outcome::Done(format!(
                 "To install the driver again, while the operator runs: kubectl delete component {}",
                 driver::COMPONENT

@@ -100,7 +100,7 @@ pub enum Standing {
     Used,
     /// No call can show its use, and there is a reason to hold it.
     Held(&'static str),
-    /// Nothing needs it, as far as tests tell.
+    /// Nothing needs it, as far as tests show.
     Unused,
 }
 
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn a_right_for_one_name_or_in_own_namespace_is_used_only_there() {
         let named = Right { name: Some("ours".into()), ..right("delete", "namespaces") };
-        let home = Right { namespace: Some(NAMESPACE.into()), ..right("get", "leases") };
-        let granted = vec![named, home];
+        let own_namespace = Right { namespace: Some(NAMESPACE.into()), ..right("get", "leases") };
+        let granted = vec![named, own_namespace];
         let elsewhere = of([usage("delete", "namespaces"), usage("get", "leases")]);
         let verdict = compare(granted.clone(), &elsewhere, &[]);
         assert_eq!((verdict.unused().count(), verdict.beyond.len()), (2, 2));

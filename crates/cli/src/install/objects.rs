@@ -14,11 +14,11 @@ use crate::families;
 
 /// Name of nearly all objects. Fixed, because one Aquifer serves a cluster.
 pub const NAME: &str = "aquifer";
-/// Where the operator runs unless told otherwise.
+/// Where the operator runs unless a flag names another namespace.
 pub const NAMESPACE: &str = "aquifer-system";
 /// Label with [`NAME`].
 pub const NAME_LABEL: &str = "app.kubernetes.io/name";
-/// Label and value that tell the operator from other parts.
+/// Label and value that distinguish the operator from other parts.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "operator");
 /// Label with the version of the operator.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";

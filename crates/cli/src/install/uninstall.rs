@@ -70,7 +70,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     confirm(args.yes)?;
     for live in &found {
         if kind(live) == CRD {
-            // Somebody may have made one since we looked, and no operator would look after its end.
+            // A user may have made one since we looked, and no operator would look after its end.
             needed::refuse(&client).await?;
         }
         delete(&client, live, Duration::from_secs(args.timeout)).await?;
@@ -87,7 +87,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 const MADE: [&str; 2] = ["Lease", "Component"];
 
 /// What is there, in the order in which it goes: the operator first, then what it made for itself, its rights, and the kinds. Of the rights, the
-/// binding that tells where the operator is goes at the end, so that an uninstall that was cut short finds the place again.
+/// binding that shows where the operator is goes at the end, so that an uninstall that was cut short finds the place again.
 async fn find(
     client: &Client,
     namespace: &str,

@@ -357,7 +357,7 @@ spec: {}
     let place = |title: &str| said.find(&format!("deleted   {title}\n")).with_context(|| said.clone());
     let last = place("ClusterRoleBinding aquifer")?;
     for title in ["Component efs-driver", "Lease elsewhere/aquifer-efs", "ServiceAccount elsewhere/aquifer"] {
-        ensure!(place(title)? < last, "{title} comes after what tells where to go on: {said}");
+        ensure!(place(title)? < last, "{title} comes after what shows where to go on: {said}");
     }
     let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
     ensure!(left.contains("sharedvolumes.aws-efs"), "{left}");

@@ -75,7 +75,7 @@ pub(super) fn unwanted(subject: &Subject, definition: &Seen<Option<DefinitionFac
     marked(subject) || definition.known().is_some_and(ends)
 }
 
-/// Whether somebody has asked for the driver's removal.
+/// Whether a user has asked for the driver's removal.
 fn marked(subject: &Subject) -> bool {
     let spec = subject.object.as_ref().and_then(|component| component.spec.as_ref().ok());
     spec.is_some_and(|spec| spec.desired() == Desired::Removed)

@@ -118,7 +118,7 @@ async fn handle(
         Verdict::Fail { status, retry_after } => Some(answer::failure(
             status,
             &call.method,
-            "the fault proxy was told to fail this request",
+            "the fault proxy was asked to fail this request",
             retry_after,
         )),
     };
@@ -251,7 +251,7 @@ fn deliver(after: After, call: &Call, reply: Response<Body>) -> Result<Response<
         After::Timeout => Ok(answer::failure(
             StatusCode::GATEWAY_TIMEOUT,
             &call.method,
-            "the fault proxy forwarded this request and was told to hide the answer",
+            "the fault proxy forwarded this request and was asked to hide the answer",
             None,
         )),
     }
@@ -313,7 +313,7 @@ fn outgoing(mut parts: Parts, body: Bytes, call: &Call, plan: &Plan) -> Request<
         headers.insert(UPGRADE, upgrade);
     }
     if call.kind == CallKind::Watch {
-        // Events are told apart by lines of plain JSON.
+        // Events are separated by lines of plain JSON.
         headers.remove(ACCEPT_ENCODING);
         prefer_json(headers);
     }

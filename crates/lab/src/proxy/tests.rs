@@ -23,7 +23,7 @@ async fn requests_and_answers_pass_unchanged() {
             r#"{"metadata":{"name":"p"}}"#,
             &[
                 ("authorization", "Bearer secret"),
-                ("impersonate-user", "somebody"),
+                ("impersonate-user", "another-user"),
                 ("content-type", "application/json"),
             ],
         )
@@ -37,12 +37,12 @@ async fn requests_and_answers_pass_unchanged() {
     assert_eq!(seen[0].uri, "/api/v1/namespaces/a/pods?fieldManager=m%20x");
     assert_eq!(seen[0].body, r#"{"metadata":{"name":"p"}}"#);
     assert_eq!(seen[0].header("authorization"), Some("Bearer secret"));
-    assert_eq!(seen[0].header("impersonate-user"), Some("somebody"));
+    assert_eq!(seen[0].header("impersonate-user"), Some("another-user"));
     assert_eq!(seen[0].header("host"), Some(stand.server_address().as_str()));
 }
 
 #[tokio::test]
-async fn the_server_is_spoken_to_over_tls_and_must_prove_itself() {
+async fn requests_go_to_the_server_over_tls_and_its_certificate_is_checked() {
     let secure = stand::Tls::new();
     let stand = Stand::start_tls(&secure).await;
     let client = Client::new(stand.proxy.url());

@@ -31,14 +31,14 @@ async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<
     println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
     let cluster = aquifer_lab::rook::shared().await?;
     let mut story = Story::new(cluster, &built.program);
-    match story.tell(&built.image.archive).await {
+    match story.run(&built.image.archive).await {
         Ok(()) => Ok(()),
         Err(error) => Err(error.context(story.what_the_cluster_says())),
     }
 }
 
 impl Story<'_> {
-    async fn tell(&mut self, image: &Path) -> Result<()> {
+    async fn run(&mut self, image: &Path) -> Result<()> {
         self.cluster.import_image(image).await?;
         self.done("every node has the image");
         self.installed_by_helm().await?;

@@ -103,16 +103,16 @@ async fn refused_requests_are_closed_until_the_faults_are_cleared() {
 async fn an_action_runs_before_the_write_is_forwarded() {
     let stand = Stand::start().await;
     let other = Client::new(&format!("http://{}", stand.server_address()));
-    let told = Arc::new(Mutex::new(None));
-    let tell = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(None));
+    let report = Arc::clone(&reported);
     stand.proxy.inject(Fault::Before(
         2,
         Arc::new(move |write| {
             let other = other.clone();
-            let tell = Arc::clone(&tell);
+            let report = Arc::clone(&report);
             Box::pin(async move {
                 other.send(Method::DELETE, "/api/v1/namespaces/a/pods/foreign", "").await.unwrap();
-                *tell.lock().unwrap() = Some((write.n, write.object));
+                *report.lock().unwrap() = Some((write.n, write.object));
             })
         }),
     ));
@@ -121,7 +121,7 @@ async fn an_action_runs_before_the_write_is_forwarded() {
     client.send(Method::POST, PODS, &pod("two")).await.unwrap();
     let methods: Vec<_> = stand.seen().iter().map(|seen| seen.method.clone()).collect();
     assert_eq!(methods, [Method::POST, Method::DELETE, Method::POST]);
-    assert_eq!(told.lock().unwrap().clone(), Some((2, Some("two".to_owned()))));
+    assert_eq!(reported.lock().unwrap().clone(), Some((2, Some("two".to_owned()))));
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn closed_watches_end_cleanly_and_can_be_opened_again() {
 }
 
 #[tokio::test]
-async fn the_next_watch_with_a_version_hears_that_it_is_too_old() {
+async fn the_next_watch_with_a_version_is_answered_that_it_is_too_old() {
     let stand = Stand::start().await;
     let client = Client::new(stand.proxy.url());
     stand.proxy.inject(Fault::Gone { resource: "pods".to_owned() });

@@ -1,4 +1,4 @@
-//! The ConfigMap that tells the CSI driver where each cluster, group and rados namespace is. Only that.
+//! The ConfigMap from which the CSI driver learns where each cluster, group and rados namespace is. Only that.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;

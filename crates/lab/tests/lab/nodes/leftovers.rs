@@ -150,7 +150,7 @@ fn when_the_owner_lets_go_its_nodes_leave_nothing() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_told_and_swept_later() {
+fn what_cannot_be_removed_is_reported_and_swept_later() {
     let broken = tempfile::tempdir().unwrap();
     let losetup = broken.path().join("losetup");
     std::fs::write(&losetup, "#!/bin/sh\nexit 1\n").unwrap();

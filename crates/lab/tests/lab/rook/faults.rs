@@ -1,4 +1,4 @@
-//! Faults on request do what they say, and end when they are told to.
+//! Faults on request do what they say, and end when they are asked to.
 
 use std::time::{Duration, Instant};
 

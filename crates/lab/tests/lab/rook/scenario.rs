@@ -270,7 +270,7 @@ impl Run<'_> {
         self.seen.note(&format!("{path}.finalizers"), json!(object.finalizers()));
     }
 
-    /// What the CSI driver is told about a cluster, a group or a rados namespace.
+    /// The configuration of the CSI driver for a cluster, a group or a rados namespace.
     async fn csi(&self, id: &str) -> Result<Option<Value>> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), self.namespace);
         let map = maps.get("rook-ceph-csi-config").await.context("the CSI driver's ConfigMap")?;

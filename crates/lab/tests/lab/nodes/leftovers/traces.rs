@@ -163,7 +163,7 @@ fn links() -> Vec<String> {
     names
 }
 
-/// Where the cluster's kubelets put their pods, as one of them was told.
+/// Where the cluster's kubelets put their pods, as the configuration of one of them names it.
 fn cgroups(dir: &Path) -> Vec<PathBuf> {
     let name = name_of_cgroups(dir);
     let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
