@@ -9,13 +9,14 @@ use aquifer_api::component::{Component, ComponentReason, ComponentSpec, Desired}
 use aquifer_api::efs::SharedVolume;
 use aquifer_base::Reason;
 use aquifer_engine::runtime::Runtime;
-use aquifer_family::{Error, Outcome, cannot};
+use aquifer_family::{Error, Outcome, cannot, list};
 use async_trait::async_trait;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::names::driver;
+use crate::needed::place;
 
 const MANAGER: &str = "aquifer-uninstall";
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -62,15 +63,8 @@ impl Uninstall {
 
     /// What would be deleted.
     pub async fn shared_volumes(&self) -> Result<Vec<String>, Error> {
-        let listed = Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await;
-        match listed {
-            Ok(all) => Ok(all
-                .iter()
-                .map(|one| format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any()))
-                .collect()),
-            Err(error) if is_not_found(&error) => Ok(Vec::new()),
-            Err(error) => Err(cannot("list SharedVolumes")(error)),
-        }
+        let all = list::<SharedVolume>(&self.client, &ListParams::default()).await?;
+        Ok(all.iter().map(place).collect())
     }
 
     /// Does it, and reports how far it is until it is done or the time is over.
@@ -103,11 +97,7 @@ impl Uninstall {
     }
 
     async fn delete_volumes(&self) -> Result<(), Error> {
-        let all = match Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await {
-            Ok(all) => all,
-            Err(error) if is_not_found(&error) => return Ok(()),
-            Err(error) => return Err(cannot("list SharedVolumes")(error)),
-        };
+        let all = list::<SharedVolume>(&self.client, &ListParams::default()).await?;
         for one in all.iter().filter(|one| one.metadata.deletion_timestamp.is_none()) {
             let api =
                 Api::<SharedVolume>::namespaced(self.client.clone(), &one.namespace().unwrap_or_default());

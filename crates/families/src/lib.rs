@@ -33,7 +33,7 @@ pub fn default() -> Vec<&'static dyn Family> {
     DEFAULT.iter().filter_map(|name| named(name)).collect()
 }
 
-/// The definitions that these families need: the kinds that families share, and their own; sorted by name.
+/// The definitions that these families need: the kinds that families share, and their own; sorted by name, so that printed files do not move.
 pub fn crds(families: &[&dyn Family]) -> Vec<CustomResourceDefinition> {
     let mut all = aquifer_api::shared_crds();
     all.extend(families.iter().flat_map(|family| family.kinds()));

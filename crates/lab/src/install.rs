@@ -54,7 +54,7 @@ impl Account {
 
 /// Installs the CRDs and waits until they are served.
 pub async fn crds(client: &Client) -> Result<()> {
-    let crds = aquifer_api::crds();
+    let crds = aquifer_families::crds(&aquifer_families::all());
     for definition in &crds {
         crd(client, definition).await?;
     }

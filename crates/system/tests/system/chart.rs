@@ -221,7 +221,7 @@ impl Story<'_> {
         self.helm(&["uninstall", "aquifer", "--wait", "--timeout", "2m"])?;
         self.no_pods().await?;
         let kinds = self.kubectl(&["get", "crds", "-o", "name"])?;
-        for crd in aquifer_api::crds() {
+        for crd in aquifer_families::crds(&aquifer_families::all()) {
             let name = crd.metadata.name.context("a kind without a name")?;
             ensure!(kinds.contains(&name), "{name} is gone");
         }
