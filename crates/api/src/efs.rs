@@ -88,7 +88,7 @@ pub struct SharedVolumeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_ref: Option<VolumeRef>,
 
-    /// The generation of the spec that this status speaks about.
+    /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -197,7 +197,7 @@ pub enum SharedVolumeReason {
     InUse,
     /// Not Ready: the SharedVolume is being deleted.
     Deleting,
-    /// Not Ready: an object of somebody else has a name that we need.
+    /// Not Ready: an object of another owner has a name that we need.
     Conflict,
     /// Not Ready: the spec asks for nothing that can be made.
     Invalid,
@@ -209,7 +209,7 @@ pub enum SharedVolumeReason {
     SameAccessPoint,
     /// DriverReady.
     DriverRunning,
-    /// Whether the driver is ready is not known: somebody else manages it.
+    /// Whether the driver is ready is not known: another owner manages it.
     DriverExternal,
     /// Not DriverReady.
     DriverNotReady,

@@ -7,7 +7,7 @@ mod tests;
 use aquifer_family::Family;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-// Each family's crate, for what needs more of it than its description: tests, and the lab's scenes and benches.
+// Each family's crate, for what needs more of it than its description: tests, and the lab's examples and benchmarks.
 pub use aquifer_efs as efs;
 
 /// One line for each family, in the order in which they are shown.

@@ -217,7 +217,7 @@ fn a_fifth_family_touches_four_files_and_is_known_everywhere() -> Result<()> {
     let server = copy.tree.join("charts/aquifer/files/rules/tide/tide-api/cluster.yaml");
     ensure!(server.is_file(), "the server's account has no rules");
 
-    // The scene of `up`: what it would do to a cluster is said before anybody is asked.
+    // `up` prints what it would do to a cluster before it asks.
     fs::write(
         copy.tree.join("kubeconfig"),
         "{apiVersion: v1, kind: Config, current-context: sea, contexts: [{name: sea, context: {cluster: sea, user: me}}], \

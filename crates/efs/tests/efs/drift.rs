@@ -35,7 +35,7 @@ async fn whatever_is_changed_or_deleted_is_put_back_and_then_nothing_more_is_wri
         let before = objects.there(&kind).await?;
         let began = Instant::now();
         let renewed = matches!(damage, Damage::Delete | Damage::Swap(_));
-        inflict(&objects, &kind, &before, damage).await.with_context(|| format!("{kind}: {what}"))?;
+        apply_damage(&objects, &kind, &before, damage).await.with_context(|| format!("{kind}: {what}"))?;
         let after =
             restored(&objects, &kind, &before, renewed).await.with_context(|| format!("{kind}: {what}"))?;
         if !renewed {
@@ -206,7 +206,7 @@ fn damages() -> Vec<(&'static str, Kind, Damage)> {
     ]
 }
 
-async fn inflict(objects: &Objects, kind: &Kind, before: &DynamicObject, damage: Damage) -> Result<()> {
+async fn apply_damage(objects: &Objects, kind: &Kind, before: &DynamicObject, damage: Damage) -> Result<()> {
     match damage {
         Damage::Merge(patch) => drop(objects.patch(kind, &patch).await?),
         Damage::Json(patch) => drop(objects.json_patch(kind, patch).await?),

@@ -70,10 +70,10 @@ async fn a_namespace_that_the_operator_has_not_seen_yet_is_not_taken_for_one_tha
     first.create("data", None).await?;
     first.ready("data").await?;
     proxied.proxy.inject(Fault::HoldWatch { resource: "namespaces".into(), lists_as_of: None });
-    let unheard = Tenant::on(&test.cluster).await?;
-    unheard.create("data", Some(ACCESS_POINT)).await?;
-    unheard.ready("data").await?;
-    for tenant in [&first, &unheard] {
+    let unseen = Tenant::on(&test.cluster).await?;
+    unseen.create("data", Some(ACCESS_POINT)).await?;
+    unseen.ready("data").await?;
+    for tenant in [&first, &unseen] {
         tenant.delete("data").await?;
         tenant.gone("data").await?;
     }

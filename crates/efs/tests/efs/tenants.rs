@@ -53,7 +53,7 @@ async fn a_duplicate_in_one_namespace_is_warned_about_on_both_as_long_as_it_last
     Ok(())
 }
 
-/// Somebody who may edit one namespace, by the built-in role, and nothing else.
+/// A user who may edit one namespace, by the built-in role, and nothing else.
 async fn editor(tenant: &Tenant, user: &str) -> Result<Client> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",

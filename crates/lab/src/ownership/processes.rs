@@ -35,7 +35,7 @@ pub(crate) fn is_gone(pid: Pid) -> bool {
     has_ended(&proc) && threads <= 1
 }
 
-/// A zombie, or gone altogether. Speaks of the first thread only.
+/// A zombie, or gone altogether. Looks at the first thread only.
 fn has_ended(proc: &Path) -> bool {
     let Ok(stat) = std::fs::read_to_string(proc.join("stat")) else { return true };
     // The state follows the name, which is in brackets and may hold brackets itself.
