@@ -10,7 +10,7 @@ pub mod reason;
 pub mod sealed;
 
 pub use fields::{Field, Writer};
-pub use ids::{ResourceVersion, Uid};
+pub use ids::{NamespaceName, ResourceVersion, Uid};
 pub use quantity::Quantity;
 pub use reason::Reason;
 pub use sealed::Sealed;
