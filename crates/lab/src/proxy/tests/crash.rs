@@ -109,7 +109,7 @@ async fn a_write_that_is_at_the_server_when_the_victim_dies_is_done_but_not_answ
     let open = harness.send_stuck(&client).await;
     harness.proxy.crash();
     assert!(open.await.unwrap().is_err());
-    // Other requests go on before the server has answered.
+    // The crash is complete only when the server has answered.
     assert!(harness.proxy.wait_crash(Duration::from_millis(50)).await.is_err());
     harness.free_stuck();
     harness.proxy.wait_crash(SOON).await.unwrap();
