@@ -11,7 +11,8 @@ fn schemas() -> Vec<(String, Value)> {
     let schema = |crd| serde_json::to_value::<_>(crd).unwrap()["spec"]["versions"][0]["schema"].clone();
     aquifer_families::crds(&aquifer_families::all())
         .into_iter()
-        .map(|crd| (crd.spec.names.kind.clone(), schema(crd))).collect()
+        .map(|crd| (crd.spec.names.kind.clone(), schema(crd)))
+        .collect()
 }
 
 /// Calls `see` for every object inside `value`, with its path.

@@ -68,7 +68,11 @@ impl Uninstall {
     }
 
     /// Does it, and reports how far it is until it is done or the time is over.
-    pub async fn run(&self, patience: Duration, mut report: impl FnMut(&Progress)) -> Result<Progress, Error> {
+    pub async fn run(
+        &self,
+        patience: Duration,
+        mut report: impl FnMut(&Progress),
+    ) -> Result<Progress, Error> {
         self.mark().await?;
         self.delete_volumes().await?;
         let started = Runtime::instant();
@@ -142,7 +146,11 @@ impl aquifer_family::Uninstall for Uninstall {
         Ok(lines)
     }
 
-    async fn run(&self, patience: Duration, report: &mut (dyn FnMut(String) + Send)) -> Result<Outcome, Error> {
+    async fn run(
+        &self,
+        patience: Duration,
+        report: &mut (dyn FnMut(String) + Send),
+    ) -> Result<Outcome, Error> {
         Ok(match self.run(patience, |progress| report(progress.to_string())).await? {
             Progress::Done => Outcome::Done(format!(
                 "To install the driver again, while the operator runs: kubectl delete component {}",

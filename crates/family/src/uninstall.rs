@@ -22,5 +22,9 @@ pub trait Uninstall: Send + Sync {
     async fn announcement(&self) -> Result<Vec<String>, Error>;
 
     /// Does it. Reports how far it is, until it is done or `patience` is over.
-    async fn run(&self, patience: Duration, report: &mut (dyn FnMut(String) + Send)) -> Result<Outcome, Error>;
+    async fn run(
+        &self,
+        patience: Duration,
+        report: &mut (dyn FnMut(String) + Send),
+    ) -> Result<Outcome, Error>;
 }

@@ -80,8 +80,10 @@ impl Wanted {
                 "roleRef": role("ClusterRole", NAME), "subjects": subjects }),
         ];
         let own = (NAME.to_owned(), self.namespace.as_str(), &rights.own_namespace);
-        let of_families =
-            rights.namespaces.iter().map(|one| (one.role(Account::Operator), one.namespace.as_str(), &one.rules));
+        let of_families = rights
+            .namespaces
+            .iter()
+            .map(|one| (one.role(Account::Operator), one.namespace.as_str(), &one.rules));
         for (name, namespace, rules) in std::iter::once(own).chain(of_families) {
             let metadata = json!({ "name": name, "namespace": namespace, "labels": all_labels() });
             all.extend([

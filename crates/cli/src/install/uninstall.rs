@@ -107,7 +107,9 @@ async fn find(
         .filter(|one| kind(one) != "Namespace")
         .partition(|one| kind(one) == CRD);
     others.reverse();
-    let lease = |name: &String| DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace.as_str());
+    let lease = |name: &String| {
+        DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace.as_str())
+    };
     // Before each family had a Lease of its own, there was one named like the operator.
     others.extend(wanted.leases().iter().chain([&super::NAME.to_owned()]).map(lease));
     let component = |one: &Component| DynamicObject::new(&one.name_any(), &Component::api_resource());

@@ -62,7 +62,8 @@ async fn a_change_is_carried_out_although_no_word_of_the_volumes_comes_through()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_the_operator_has_not_seen_yet_is_not_taken_for_one_that_is_being_deleted() -> Result<()> {
+async fn a_namespace_that_the_operator_has_not_seen_yet_is_not_taken_for_one_that_is_being_deleted()
+-> Result<()> {
     let test = exclusive().await?;
     let proxied = proxied(&test).await?;
     let operator = volumes_operator(&proxied);

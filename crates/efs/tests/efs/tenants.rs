@@ -40,8 +40,7 @@ async fn a_duplicate_in_one_namespace_is_warned_about_on_both_as_long_as_it_last
     tenant.ready("one").await?;
     tenant.create("two", Some(ACCESS_POINT)).await?;
     for (name, twin) in [("one", "two"), ("two", "one")] {
-        let sv =
-            tenant.until(name, "names its twin", |sv| condition(sv, "Duplicate").is_some()).await?;
+        let sv = tenant.until(name, "names its twin", |sv| condition(sv, "Duplicate").is_some()).await?;
         let duplicate = condition(&sv, "Duplicate").context("no condition")?;
         assert_eq!(duplicate["status"], "True");
         assert!(duplicate["message"].as_str().unwrap_or_default().contains(twin), "{duplicate}");
@@ -137,7 +136,8 @@ async fn wrong_ids_are_refused_at_apply_with_words_that_help() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_quota_in_the_way_is_reported_by_the_status_and_an_event_and_heals_when_it_is_lifted() -> Result<()> {
+async fn a_quota_in_the_way_is_reported_by_the_status_and_an_event_and_heals_when_it_is_lifted() -> Result<()>
+{
     let tenant = Tenant::new().await?;
     let client = editor(&tenant, "finn").await?;
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",

@@ -48,7 +48,12 @@ pub(crate) fn make_core(supervisor: &Supervisor, dir: &Path, plan: &Plan) -> Res
 }
 
 /// Makes the namespaces of a node, with its link to the core. Its processes can be started then.
-pub(crate) fn make_node(supervisor: &Supervisor, dir: &Path, plan: &Plan, node_plan: &NodePlan) -> Result<()> {
+pub(crate) fn make_node(
+    supervisor: &Supervisor,
+    dir: &Path,
+    plan: &Plan,
+    node_plan: &NodePlan,
+) -> Result<()> {
     for below in ["var-lib", "var-log", "cni"] {
         std::fs::create_dir_all(dir.join(&node_plan.name).join(below))?;
     }

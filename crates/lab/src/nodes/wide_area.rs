@@ -19,8 +19,8 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use serde_json::json;
 
-use super::linux_namespaces::{BRIDGE, CORE_NETWORK, ip_batch};
 use super::host::{network_of, run};
+use super::linux_namespaces::{BRIDGE, CORE_NETWORK, ip_batch};
 use super::node::enter;
 use super::plan::{CORE, NODE_RANGE, POD_RANGE, WIDE_AREA_RANGE};
 use crate::cluster::{Cluster, blocking};

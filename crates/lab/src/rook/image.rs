@@ -27,7 +27,8 @@ pub fn find() -> Result<Image> {
     let packages = std::fs::read_to_string(source.join("packages")).context("the recipe has no packages")?;
     let packages: Vec<&str> = packages.split_whitespace().collect();
     let nowhere = Path::new(NOWHERE);
-    let arguments = [recipe::image_key_part(&rook), debian_arguments(&packages, nowhere, nowhere, nowhere)].concat();
+    let arguments =
+        [recipe::image_key_part(&rook), debian_arguments(&packages, nowhere, nowhere, nowhere)].concat();
     let key = recipe::key_of(&[&source, &rook], &arguments)?;
     let name = format!("{REGISTRY}/rook-ceph:{key}");
     let program = recipe::program("rook")?;

@@ -35,14 +35,16 @@ pub(crate) async fn install(cluster: &Cluster, image: &Image) -> Result<()> {
     let log = cluster.kubectl_output(&["logs", "--namespace", NAMESPACE, &operator, "--tail=20"]).await;
     let pods = cluster.kubectl_output(&["get", "pods", "--namespace", NAMESPACE, "--output=wide"]).await;
     let [log, pods] = [log, pods].map(|output| output.unwrap_or_else(|error| format!("{error:#}")));
-    Err(error.context(format!("the pods of Rook are\n{pods}\nand the last lines of its operator are\n{log}\n")))
+    Err(error
+        .context(format!("the pods of Rook are\n{pods}\nand the last lines of its operator are\n{log}\n")))
 }
 
 /// Prints how long each step took.
 async fn install_all(cluster: &Cluster, image: &Image) -> Result<()> {
     let began = Instant::now();
     let name = cluster.name();
-    let report = |what: &str| eprintln!("cluster {name}: {what} after {:.1} s", began.elapsed().as_secs_f64());
+    let report =
+        |what: &str| eprintln!("cluster {name}: {what} after {:.1} s", began.elapsed().as_secs_f64());
     let size = Size::for_nodes(cluster.node_count());
     let client = cluster.client()?;
 

@@ -152,7 +152,14 @@ impl Point {
     }
 }
 
-fn row(bench: &BenchCluster, case: &'static str, n: usize, from: &Point, to: &Point, floor: Duration) -> Result<Row> {
+fn row(
+    bench: &BenchCluster,
+    case: &'static str,
+    n: usize,
+    from: &Point,
+    to: &Point,
+    floor: Duration,
+) -> Result<Row> {
     let seconds = (to.at - from.at).as_secs_f64();
     let floor_seconds = floor.as_secs_f64();
     let calls = bench.cluster.audit().between(from.mark, to.mark)?;
@@ -278,7 +285,11 @@ where
 }
 
 /// Waits until all claims are Bound; reports each one as it happens.
-pub(super) async fn bound(client: &Client, n: usize, report: impl FnMut(&PersistentVolumeClaim)) -> Result<()> {
+pub(super) async fn bound(
+    client: &Client,
+    n: usize,
+    report: impl FnMut(&PersistentVolumeClaim),
+) -> Result<()> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), NAMESPACE);
     let is_bound = |claim: &PersistentVolumeClaim| {
         claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")

@@ -17,7 +17,9 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::bench::{NAMESPACE, BenchCluster, Times, bound, create_volume, created, delete_volume, gone, name, spec};
+use super::bench::{
+    BenchCluster, NAMESPACE, Times, bound, create_volume, created, delete_volume, gone, name, spec,
+};
 use crate::bench::{CONCURRENCY, say};
 use crate::process::took;
 

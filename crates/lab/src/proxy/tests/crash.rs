@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::harness::{Client, SOON, Harness, eventually, pod};
+use super::harness::{Client, Harness, SOON, eventually, pod};
 use crate::proxy::{Fault, Select, Victim};
 
 const PODS: &str = "/api/v1/namespaces/a/pods";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-use super::harness::{Client, NEVER, Harness, pod};
+use super::harness::{Client, Harness, NEVER, pod};
 use crate::proxy::{Fault, Select};
 
 const PODS: &str = "/api/v1/namespaces/a/pods";

@@ -115,7 +115,9 @@ async fn the_next_watch_with_a_version_is_answered_that_it_is_too_old() {
 async fn lists_are_asked_as_of_the_past_while_they_are_held() {
     let harness = Harness::start().await;
     let client = Client::new(harness.proxy.url());
-    harness.proxy.inject(Fault::HoldWatch { resource: "pods".to_owned(), lists_as_of: Some("42".to_owned()) });
+    harness
+        .proxy
+        .inject(Fault::HoldWatch { resource: "pods".to_owned(), lists_as_of: Some("42".to_owned()) });
     let asked = [
         "/api/v1/pods?limit=5&resourceVersion=0",
         "/api/v1/pods?continue=abc",

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::cluster::{MONITORS, monitors};
-use super::subject::{MANAGER, Subject};
 use super::kind::Kind;
 use super::shape;
+use super::subject::{MANAGER, Subject};
 use crate::rook::NAMESPACE;
 
 const NAME: &str = "rook-ceph-csi-config";

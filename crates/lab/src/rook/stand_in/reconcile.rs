@@ -11,9 +11,9 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::ceph::Health;
-use super::subject::{MANAGER, Subject};
 use super::kind::Kind;
 use super::shape;
+use super::subject::{MANAGER, Subject};
 use super::{cluster, csi};
 
 /// How soon something that did not work is tried again.
