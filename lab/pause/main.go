@@ -1,4 +1,4 @@
-// Holds a pod's namespaces open: waits until it is told to end, and buries what dies under it.
+// Holds a pod's namespaces open: waits until it gets a signal to end, and reaps orphans.
 package main
 
 import (

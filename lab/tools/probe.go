@@ -61,7 +61,7 @@ func lookup(args []string) error {
 	return err
 }
 
-// wait: does nothing until told to end.
+// wait: does nothing until it gets a signal to end.
 func wait([]string) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)

@@ -10,7 +10,7 @@ import (
 )
 
 // relay LISTEN NAMESPACE TARGET [OWNER]: accepts here, connects there. Nothing else passes: there is no route between the two.
-// OWNER is not read; it tells whose relay this is to somebody who lists processes.
+// OWNER is not read; it shows whose relay this is in a list of processes.
 func relay(args []string) error {
 	if len(args) >= 3 && args[0] == "--on" {
 		fd, err := strconv.ParseUint(args[1], 10, 16)

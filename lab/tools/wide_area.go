@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// How the line is at the moment. Written by the owner into a file; `Number` tells which version is in force.
+// How the line is at the moment. Written by the owner into a file; `Number` shows which version is in force.
 type line struct {
 	Number  uint64  `json:"number"`
 	DelayMs float64 `json:"delay_ms"`

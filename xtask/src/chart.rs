@@ -11,23 +11,15 @@ use aquifer_family::{Family, Grant, Scope};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use serde_json::Value;
 
-use crate::generated::{Files, Folder};
+use crate::generated::{Args, Files, Folder};
 use crate::{crds, process};
 
 const COMMAND: &str = "cargo xtask chart";
 /// The name of the folders for what belongs to no family.
 const SHARED: &str = "shared";
 
-/// Flags of `cargo xtask chart`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Write nothing; fail when a file is not current
-    #[arg(long)]
-    check: bool,
-}
-
 /// Writes or checks the files.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: Args) -> Result<()> {
     if args.check {
         return check();
     }

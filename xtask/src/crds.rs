@@ -3,21 +3,13 @@
 use anyhow::{Context, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::generated::{Files, Folder};
+use crate::generated::{Args, Files, Folder};
 use crate::process;
 
 const COMMAND: &str = "cargo xtask crds";
 
-/// Flags of `cargo xtask crds`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Write nothing; fail when a file is not current
-    #[arg(long)]
-    check: bool,
-}
-
 /// Writes or checks the files.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: Args) -> Result<()> {
     if args.check { check() } else { folder()?.write() }
 }
 
@@ -30,7 +22,12 @@ pub fn check() -> Result<()> {
 
 fn folder() -> Result<Folder> {
     let dir = process::root().join("crates/api/crds");
-    Ok(Folder::whole(dir, files(aquifer_api::crds(), COMMAND)?))
+    Ok(Folder::whole(dir, files(all(), COMMAND)?))
+}
+
+/// The definitions of all kinds of ours.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    aquifer_families::crds(&aquifer_families::all())
 }
 
 /// File name to content, as the types say; the first line names the command that writes it.
@@ -62,6 +59,6 @@ mod tests {
 
     #[test]
     fn every_crd_can_be_printed() {
-        assert_eq!(files(aquifer_api::crds(), COMMAND).unwrap().len(), aquifer_api::crds().len());
+        assert_eq!(files(all(), COMMAND).unwrap().len(), all().len());
     }
 }

@@ -16,7 +16,7 @@ use words::{Token, Word};
 const DECISIONS: [&str; 3] = ["decide", "conditions", "planner"];
 /// What a file of decisions must not mention.
 const RAW: [&str; 3] = ["serde_json", "Value", "Object"];
-/// The lab speaks for other programs, whose reasons are theirs; it is never shipped.
+/// The lab writes in the place of other programs, with their reasons; it is never shipped.
 const EXEMPT: [&str; 1] = ["crates/lab/"];
 
 /// Never simulated.

@@ -13,21 +13,13 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::generated::{Files, Folder};
+use crate::generated::{Args, Files, Folder};
 use crate::process;
 
 const COMMAND: &str = "cargo xtask docs";
 
-/// Flags of `cargo xtask docs`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Write nothing; fail when a page is not current
-    #[arg(long)]
-    check: bool,
-}
-
 /// Writes or checks the pages.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: Args) -> Result<()> {
     if args.check {
         return check();
     }
@@ -105,7 +97,7 @@ fn files(reference: &Reference) -> Result<Files> {
     let pages = [
         ("commands.md", commands(&reference.commands)),
         ("metrics.md", metrics(&reference.metrics)),
-        ("kinds.md", kinds::page(&aquifer_api::crds())?),
+        ("kinds.md", kinds::page(&crate::crds::all())?),
         ("reasons.md", reasons::page(&reference.reasons)),
         ("values.md", values::page()?),
     ];

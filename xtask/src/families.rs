@@ -1,4 +1,4 @@
-//! What of each family needs the lab: scenes of `up`, and benches. One file for each family; everything else that a family says of
+//! What of each family needs the lab: what `up` shows, and benchmarks. One file for each family; everything else that a family says of
 //! itself is in its own crate.
 
 mod efs;

@@ -6,6 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+/// The flags of every command that writes files from code.
+#[derive(Clone, Copy, clap::Args)]
+pub struct Args {
+    /// Write nothing; fail when a file is not current
+    #[arg(long)]
+    pub check: bool,
+}
+
 /// Path within a folder to content.
 pub type Files = BTreeMap<String, String>;
 

@@ -44,11 +44,11 @@ enum Command {
     /// Check format, decisions, clippy, licences and bans of dependencies, and that generated files are current
     Lint,
     /// Write the CRDs as YAML files
-    Crds(crds::Args),
+    Crds(generated::Args),
     /// Write the generated parts of the Helm chart: CRDs and rules
-    Chart(chart::Args),
+    Chart(generated::Args),
     /// Write the reference: commands, kinds, metrics, values of the chart
-    Docs(docs::Args),
+    Docs(generated::Args),
     /// Build the operator's image, an archive under target/image
     Image(image::Args),
     /// Measure, next to the least work that could give the same result
@@ -80,9 +80,9 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Test(args) => test::run(&args).await,
         Command::Rights => rights::run(),
         Command::Lint => lint::run(),
-        Command::Crds(args) => crds::run(&args),
-        Command::Chart(args) => chart::run(&args),
-        Command::Docs(args) => docs::run(&args),
+        Command::Crds(args) => crds::run(args),
+        Command::Chart(args) => chart::run(args),
+        Command::Docs(args) => docs::run(args),
         Command::Image(args) => image::run(&args),
         Command::Bench(args) => bench::run(args).await,
         Command::Fixture(args) => fixture::run(args).await,

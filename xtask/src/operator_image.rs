@@ -160,5 +160,5 @@ fn made_of(program: &Path, containerfile: &Path) -> Result<String> {
     let written = written.with_context(|| format!("cannot look at {}", program.display()))?;
     let text = std::fs::read_to_string(containerfile)
         .with_context(|| format!("cannot read {}", containerfile.display()))?;
-    Ok(format!("{written:?}\n{text}\n{:?}", recipe::told_to_buildah()))
+    Ok(format!("{written:?}\n{text}\n{:?}", recipe::buildah_key_part()))
 }

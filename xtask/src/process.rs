@@ -25,7 +25,7 @@ pub fn target_dir() -> PathBuf {
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
-    // We were started by cargo, and what it told us about this package must not reach the next cargo:
+    // We were started by cargo, and its variables about this package must not reach the next cargo:
     // build scripts that look at it would run again.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();

@@ -40,7 +40,7 @@ pub fn run() -> Result<()> {
     let of = fs::read_to_string(dir().join(OF))
         .context("nothing is on record yet: `cargo xtask test` records what the operator does")?;
     Lab::sweep()?;
-    usage::distil_all(&dir())?;
+    usage::summarize_all(&dir())?;
     let used = usage::read(&dir())?;
     ensure!(!used.is_empty(), "no operator ran in `{of}`");
     let verdict = compare(granted(), &used, &held());
@@ -58,7 +58,7 @@ pub fn run() -> Result<()> {
 /// Compares after a whole run; prints only what is wrong. False when something is.
 pub fn check() -> Result<bool> {
     Lab::sweep()?;
-    usage::distil_all(&dir())?;
+    usage::summarize_all(&dir())?;
     let used = usage::read(&dir())?;
     let verdict = compare(granted(), &used, &held());
     print_trouble(&verdict);
@@ -75,7 +75,7 @@ fn line(verdict: &Verdict, used: &BTreeSet<Usage>) -> String {
         verdict.count(|standing| matches!(standing, Standing::Held(_))),
         verdict.unused().count(),
         verdict.missing.len() + verdict.beyond.len(),
-        verdict.disguised.len(),
+        verdict.other_accounts.len(),
         clusters.len(),
     )
 }
@@ -115,7 +115,7 @@ fn print_trouble(verdict: &Verdict) {
     for usage in &verdict.beyond {
         println!("allowed, but by no rule of ours: {}", say(usage));
     }
-    for usage in &verdict.disguised {
+    for usage in &verdict.other_accounts {
         println!("an operator ran as {} instead of {}: {}", usage.user, install::USER, say(usage));
     }
     for usage in &verdict.taken {

@@ -178,7 +178,7 @@ impl Session {
     }
 }
 
-/// Keeps the operator running until somebody has seen enough.
+/// Keeps the operator running until the user ends it.
 async fn stay(operator: &mut Operator) -> Result<()> {
     println!("\nCtrl-C ends it.");
     tokio::select! {
@@ -207,11 +207,11 @@ fn documents(file: &Path) -> Result<Vec<Value>> {
 
 fn is_ours(types: &TypeMeta) -> bool {
     let group = types.api_version.split('/').next().unwrap_or_default();
-    aquifer_api::crds().iter().any(|crd| crd.spec.group == group && crd.spec.names.kind == types.kind)
+    crate::crds::all().iter().any(|crd| crd.spec.group == group && crd.spec.names.kind == types.kind)
 }
 
 fn intended(examples: &[Value]) -> Vec<String> {
-    let crds = aquifer_api::crds();
+    let crds = crate::crds::all();
     let crds = crds.iter().filter_map(|crd| crd.metadata.name.as_ref()).map(|name| format!("CRD {name}"));
     let roles = aquifer_families::all().into_iter().flat_map(Family::user_roles);
     let roles = roles.filter_map(|role| role.metadata.name).map(|name| format!("ClusterRole {name}"));

@@ -66,7 +66,7 @@ pub struct ComponentStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// The generation of the spec that this status speaks about.
+    /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -131,9 +131,9 @@ aquifer_base::reasons! {
         Installed,
         /// Not Ready: objects are being made.
         Installing,
-        /// Not Ready: objects of somebody else are in the way, or ours are where they should not be.
+        /// Not Ready: objects of another owner are in the way, or ours are where they should not be.
         Conflict,
-        /// Ready is not known: somebody else manages the component.
+        /// Ready is not known: another owner manages the component.
         External,
         /// Not Ready: the component is being removed.
         Removing,

@@ -87,7 +87,7 @@ pub struct SharedVolumeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_ref: Option<VolumeRef>,
 
-    /// The generation of the spec that this status speaks about.
+    /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -196,7 +196,7 @@ aquifer_base::reasons! {
         InUse,
         /// Not Ready: the SharedVolume is being deleted.
         Deleting,
-        /// Not Ready: an object of somebody else has a name that we need.
+        /// Not Ready: an object of another owner has a name that we need.
         Conflict,
         /// Not Ready: the spec asks for nothing that can be made.
         Invalid,
@@ -208,7 +208,7 @@ aquifer_base::reasons! {
         SameAccessPoint,
         /// DriverReady.
         DriverRunning,
-        /// Whether the driver is ready is not known: somebody else manages it.
+        /// Whether the driver is ready is not known: another owner manages it.
         DriverExternal,
         /// Not DriverReady.
         DriverNotReady,

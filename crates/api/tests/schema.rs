@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use aquifer_api::component::Component;
-use aquifer_api::crds;
 use aquifer_api::efs::SharedVolume;
 use aquifer_lab::{Cluster, Lab, eventually};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -24,7 +23,7 @@ async fn shared() -> Result<(&'static Cluster, Client)> {
     let cluster = CLUSTER
         .get_or_try_init(|| async {
             let cluster = Lab::test_cluster().start().await?;
-            install(&cluster.client()?, crds()).await?;
+            install(&cluster.client()?, aquifer_families::crds(&aquifer_families::all())).await?;
             anyhow::Ok(cluster)
         })
         .await?;
@@ -226,7 +225,7 @@ async fn an_object_from_before_our_rules_can_still_be_reported_on_and_deleted() 
     let mut old = SharedVolume::new("old", spec);
     old.metadata.finalizers = Some(vec!["finalizer.awsefs.managed.openshift.io".into()]);
     api.create(&PostParams::default(), &old).await?;
-    install(&client, crds()).await?;
+    install(&client, aquifer_families::crds(&aquifer_families::all())).await?;
     eventually(DEADLINE, "our rules hold", || async {
         let refused = try_volume(&client, "new", json!({"spec": {"fileSystemID": "fs-1"}})).await;
         Ok(refused.is_err().then_some(()))

@@ -116,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn labels_and_subdomains_are_told_apart() {
+    fn labels_and_subdomains_are_distinguished() {
         for name in ["a", "0", "a-b", "a--b", &"a".repeat(63)] {
             assert!(is_label(name) && is_subdomain(name), "{name}");
         }

@@ -102,7 +102,7 @@ impl Quantity {
         u64::try_from(self.value()).ok()
     }
 
-    /// [`Self::value`] for interfaces that speak 64 bits; `None` when it does not fit.
+    /// [`Self::value`] for interfaces with 64 bits; `None` when it does not fit.
     pub fn to_i64(self) -> Option<i64> {
         i64::try_from(self.value()).ok()
     }

@@ -35,7 +35,7 @@ impl Sealed {
         self.0.is_empty()
     }
 
-    /// Eight hex characters: enough to tell two keys apart in a log, too few to search for a good key.
+    /// Eight hex characters: enough to distinguish two keys in a log, too few to search for a good key.
     pub fn fingerprint(&self) -> String {
         hex(&Sha256::digest(self.expose())[..4])
     }

@@ -4,7 +4,24 @@ mod uninstall;
 
 use aquifer_family::Family;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args, Command};
+
+/// The id of the flag in [`Chosen`]. Each command that has it sets the flag's variable and help.
+pub const FLAG: &str = "families";
+
+// The flag by which a command chooses among the families. Not a doc comment: that would become the help of the command.
+#[derive(Args)]
+pub struct Chosen {
+    #[arg(id = FLAG, long, value_parser = parser(), value_delimiter = ',', value_name = "FAMILIES")]
+    families: Option<Vec<&'static dyn Family>>,
+}
+
+impl Chosen {
+    /// The families that were named, as they were named; none without the flag.
+    pub fn families(&self) -> Option<Vec<&'static dyn Family>> {
+        self.families.clone()
+    }
+}
 
 /// Reads the name of a family.
 pub fn parser() -> impl TypedValueParser<Value = &'static dyn Family> {

@@ -1,4 +1,4 @@
-//! `aquifer reference`: what this program can be told and what it says, as JSON. `cargo xtask docs` makes docs/reference from it, so
+//! `aquifer reference`: what this program accepts and what it prints, as JSON. `cargo xtask docs` makes docs/reference from it, so
 //! that flags and metrics are described once, where they are defined. Holds no text of its own.
 
 use aquifer_engine::metrics;

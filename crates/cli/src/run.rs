@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use aquifer_base::NamespaceName;
 use aquifer_engine::lease::Timing;
 use aquifer_engine::process::{self, Signal};
 use aquifer_engine::runtime::Runtime;
@@ -73,7 +74,7 @@ struct Election {
         default_value = crate::install::NAMESPACE,
         value_name = "NAMESPACE"
     )]
-    lease_namespace: String,
+    lease_namespace: NamespaceName,
     /// Without effect: each family has a Lease of its own. Still accepted, because older manifests give it
     #[arg(long, env = "AQUIFER_LEASE_NAME", value_name = "NAME", hide = true)]
     lease_name: Option<String>,
@@ -133,7 +134,7 @@ pub async fn run(args: Args, flags: &ArgMatches) -> anyhow::Result<()> {
         runtime: Runtime::system(),
         http_listen: Some(args.http_listen),
         lease: process::LeaseSettings {
-            namespace: args.election.lease_namespace,
+            namespace: args.election.lease_namespace.to_string(),
             identity: args.election.identity.unwrap_or_else(host_name),
             timing,
         },

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use aquifer_base::NamespaceName;
 use aquifer_family::flags::renamed;
 use clap::{ArgMatches, Args, FromArgMatches as _, ValueEnum};
 use k8s_openapi::api::core::v1::Toleration;
@@ -36,7 +37,7 @@ pub(crate) struct Flags {
     _statics: Option<Manager>,
     /// Namespace of the driver's node plugin
     #[arg(id = "efs-namespace", long = "efs-namespace", env = "AQUIFER_EFS_NAMESPACE", default_value = driver::DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
-    namespace: String,
+    namespace: NamespaceName,
     /// Labels of the nodes that run the node plugin, as key=value,...; by default all workers
     #[arg(
         id = "efs-node-selector",
@@ -127,7 +128,7 @@ mod tests {
     fn flags_become_the_configuration_and_the_old_name_still_works() {
         let chosen =
             driver(&["--efs-node-selector", "pool=a", "--efs-tolerations", "gpu", "--efs-namespace=x"]);
-        assert_eq!(chosen.config.namespace, "x");
+        assert_eq!(chosen.config.namespace.as_str(), "x");
         assert_eq!(chosen.config.node_selector.unwrap()["pool"], "a");
         assert_eq!(chosen.config.tolerations[0].key.as_deref(), Some("gpu"));
         assert_eq!(driver(&["--efs-driver", "external"]).management, Management::External);

@@ -17,7 +17,7 @@ pub(crate) async fn needed(client: &Client) -> Result<Vec<String>, Error> {
         volumes.iter().map(|volume| format!("SharedVolume {}", place(volume))).collect();
     let components = list::<Component>(client, &everything).await?;
     if !components.iter().any(|component| component.name_any() == driver::COMPONENT) {
-        // Somebody has deleted the component while no operator ran that would have made it again.
+        // A user has deleted the component while no operator ran that would have made it again.
         let made = format!("{}={},{}=true", labels::MANAGED_BY, labels::MANAGER, labels::OWNED);
         let plugins = list::<DaemonSet>(client, &ListParams::default().labels(&made)).await?;
         all.extend(plugins.iter().map(|plugin| format!("DaemonSet {} of the EFS driver", place(plugin))));
@@ -25,6 +25,7 @@ pub(crate) async fn needed(client: &Client) -> Result<Vec<String>, Error> {
     Ok(all)
 }
 
-fn place(object: &impl ResourceExt) -> String {
+/// Namespace and name, as people write them.
+pub(crate) fn place(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aquifer_api::component::ComponentReason;
-use aquifer_base::{Reason, ResourceVersion, Uid};
+use aquifer_base::{NamespaceName, Reason, ResourceVersion, Uid};
 use aquifer_engine::{Identity, Key, Seen, State, Why};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
@@ -161,7 +161,7 @@ fn config() -> impl Strategy<Value = DriverConfig> {
         )| {
             let node_selector: Option<BTreeMap<String, String>> = node_selector;
             DriverConfig {
-                namespace,
+                namespace: NamespaceName::from(namespace),
                 images,
                 node_selector,
                 tolerations,

@@ -9,13 +9,14 @@ use aquifer_api::component::{Component, ComponentReason, ComponentSpec, Desired}
 use aquifer_api::efs::SharedVolume;
 use aquifer_base::Reason;
 use aquifer_engine::runtime::Runtime;
-use aquifer_family::{Error, Outcome, cannot};
+use aquifer_family::{Error, Outcome, cannot, list};
 use async_trait::async_trait;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::names::driver;
+use crate::needed::place;
 
 const MANAGER: &str = "aquifer-uninstall";
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -62,25 +63,22 @@ impl Uninstall {
 
     /// What would be deleted.
     pub async fn shared_volumes(&self) -> Result<Vec<String>, Error> {
-        let listed = Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await;
-        match listed {
-            Ok(all) => Ok(all
-                .iter()
-                .map(|one| format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any()))
-                .collect()),
-            Err(error) if is_not_found(&error) => Ok(Vec::new()),
-            Err(error) => Err(cannot("list SharedVolumes")(error)),
-        }
+        let all = list::<SharedVolume>(&self.client, &ListParams::default()).await?;
+        Ok(all.iter().map(place).collect())
     }
 
-    /// Does it, and tells how far it is until it is done or the time is over.
-    pub async fn run(&self, patience: Duration, mut tell: impl FnMut(&Progress)) -> Result<Progress, Error> {
+    /// Does it, and reports how far it is until it is done or the time is over.
+    pub async fn run(
+        &self,
+        patience: Duration,
+        mut report: impl FnMut(&Progress),
+    ) -> Result<Progress, Error> {
         self.mark().await?;
         self.delete_volumes().await?;
         let started = Runtime::instant();
         loop {
             let progress = self.progress(started.elapsed() > NOTICE).await?;
-            tell(&progress);
+            report(&progress);
             if progress == Progress::Done || started.elapsed() > patience {
                 return Ok(progress);
             }
@@ -88,7 +86,7 @@ impl Uninstall {
         }
     }
 
-    /// The marker. It stays until somebody takes it back.
+    /// The marker. It stays until a user takes it back.
     async fn mark(&self) -> Result<(), Error> {
         let components = Api::<Component>::all(self.client.clone());
         let spec = ComponentSpec { desired: Some(Desired::Removed) };
@@ -103,11 +101,7 @@ impl Uninstall {
     }
 
     async fn delete_volumes(&self) -> Result<(), Error> {
-        let all = match Api::<SharedVolume>::all(self.client.clone()).list(&ListParams::default()).await {
-            Ok(all) => all,
-            Err(error) if is_not_found(&error) => return Ok(()),
-            Err(error) => return Err(cannot("list SharedVolumes")(error)),
-        };
+        let all = list::<SharedVolume>(&self.client, &ListParams::default()).await?;
         for one in all.iter().filter(|one| one.metadata.deletion_timestamp.is_none()) {
             let api =
                 Api::<SharedVolume>::namespaced(self.client.clone(), &one.namespace().unwrap_or_default());
@@ -152,8 +146,12 @@ impl aquifer_family::Uninstall for Uninstall {
         Ok(lines)
     }
 
-    async fn run(&self, patience: Duration, tell: &mut (dyn FnMut(String) + Send)) -> Result<Outcome, Error> {
-        Ok(match self.run(patience, |progress| tell(progress.to_string())).await? {
+    async fn run(
+        &self,
+        patience: Duration,
+        report: &mut (dyn FnMut(String) + Send),
+    ) -> Result<Outcome, Error> {
+        Ok(match self.run(patience, |progress| report(progress.to_string())).await? {
             Progress::Done => Outcome::Done(format!(
                 "To install the driver again, while the operator runs: kubectl delete component {}",
                 driver::COMPONENT

@@ -7,7 +7,7 @@ mod tests;
 use aquifer_family::Family;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-// Each family's crate, for what needs more of it than its description: tests, and the lab's scenes and benches.
+// Each family's crate, for what needs more of it than its description: tests, and the lab's examples and benchmarks.
 pub use aquifer_efs as efs;
 
 /// One line for each family, in the order in which they are shown.
@@ -33,7 +33,7 @@ pub fn default() -> Vec<&'static dyn Family> {
     DEFAULT.iter().filter_map(|name| named(name)).collect()
 }
 
-/// The definitions that these families need: the kinds that families share, and their own; sorted by name.
+/// The definitions that these families need: the kinds that families share, and their own; sorted by name, so that printed files do not move.
 pub fn crds(families: &[&dyn Family]) -> Vec<CustomResourceDefinition> {
     let mut all = aquifer_api::shared_crds();
     all.extend(families.iter().flat_map(|family| family.kinds()));

@@ -1,6 +1,6 @@
 //! Kinds of other projects. Names only; the part of them that we touch is in `aquifer-api`.
 
-/// A kind that somebody else installs.
+/// A kind that another project installs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignKind {
     /// Its API group.

@@ -21,6 +21,10 @@ pub trait Uninstall: Send + Sync {
     /// What would be deleted and what stays, as lines for a person who is about to agree.
     async fn announcement(&self) -> Result<Vec<String>, Error>;
 
-    /// Does it. Tells how far it is, until it is done or `patience` is over.
-    async fn run(&self, patience: Duration, tell: &mut (dyn FnMut(String) + Send)) -> Result<Outcome, Error>;
+    /// Does it. Reports how far it is, until it is done or `patience` is over.
+    async fn run(
+        &self,
+        patience: Duration,
+        report: &mut (dyn FnMut(String) + Send),
+    ) -> Result<Outcome, Error>;
 }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::access::{Identity, write_private};
 use crate::audit::Audit;
-use crate::control_plane::{AUDIT_LOG, ControlPlane, Ports, hex, says_port_taken};
+use crate::control_plane::{AUDIT_LOG, ControlPlane, Ports, hex, is_port_taken};
 use crate::directory::{self, Directory};
 use crate::nodes::plan::{NodePlan, node_plans};
 use crate::nodes::{NodeParts, Nodes};
@@ -77,17 +77,17 @@ impl ClusterBuilder {
         let claimed = name.clone();
         let published = Published { nodes: self.nodes, zones: self.zones.clone(), rook: self.rook };
         let node_plans = self.nodes.map(|count| node_plans(count, &self.zones)).transpose()?;
-        let (programs, directory, floor, rook) = blocking(move || {
+        let (programs, directory, nodes, rook) = blocking(move || {
             let programs = Programs::find()?;
             let parts = node_plans.is_some().then(NodeParts::find).transpose()?;
-            let rook = self.rook.then(rook::floor::prepare).transpose()?;
+            let rook = self.rook.then(rook::installation::prepare).transpose()?;
             // Later than the builds, which may take minutes and need no directory.
             Ok((programs, Directory::claim(&directory::root(), &claimed)?, node_plans.zip(parts), rook))
         })
         .await?;
         let mut tries = 1;
         loop {
-            match launch(&name, &directory, &programs, floor.clone()).await {
+            match launch(&name, &directory, &programs, nodes.clone()).await {
                 Ok((control_plane, nodes, supervisor)) => {
                     let cluster = Cluster {
                         name,
@@ -99,9 +99,9 @@ impl ClusterBuilder {
                         _directory: Some(directory),
                     };
                     if let Some(image) = &cluster.rook {
-                        let raised = rook::floor::raise(&cluster, image).await;
-                        raised
-                            .with_context(|| format!("Rook did not come up in cluster {}", cluster.name))?;
+                        rook::installation::install(&cluster, image)
+                            .await
+                            .with_context(|| format!("cannot install Rook in cluster {}", cluster.name))?;
                     }
                     let text = serde_json::to_string(&published)?;
                     // Renamed into its place: who finds it finds all of it.
@@ -109,7 +109,7 @@ impl ClusterBuilder {
                     std::fs::rename(cluster.dir().join("ready.tmp"), cluster.dir().join(READY))?;
                     return Ok(cluster);
                 }
-                Err(error) if tries < PORT_TRIES && says_port_taken(&format!("{error:#}")) => {
+                Err(error) if tries < PORT_TRIES && is_port_taken(&format!("{error:#}")) => {
                     eprintln!("cluster {name}: another program took a port, trying others");
                     directory.empty()?;
                     tries += 1;
@@ -124,11 +124,11 @@ async fn launch(
     name: &str,
     directory: &Directory,
     programs: &Programs,
-    floor: Option<(Vec<NodePlan>, NodeParts)>,
+    nodes: Option<(Vec<NodePlan>, NodeParts)>,
 ) -> Result<(ControlPlane, Option<Arc<Nodes>>, Arc<Supervisor>)> {
     let dir = directory.dir();
     let nodes =
-        floor.map(|(node_plans, parts)| Nodes::prepare(dir, node_plans, parts, programs)).transpose()?;
+        nodes.map(|(node_plans, parts)| Nodes::prepare(dir, node_plans, parts, programs)).transpose()?;
     let plan = nodes.as_ref().map(|nodes| &nodes.plan);
     let control_plane = ControlPlane::prepare(name, dir, Ports::choose()?, programs, plan)?;
     let supervisor = Arc::new(Supervisor::start(dir)?);
@@ -211,7 +211,7 @@ impl Cluster {
                 programs: Programs::find()?,
                 control_plane: ControlPlane::of_another_process(&name, &dir)?,
                 nodes,
-                rook: published.rook.then(rook::floor::prepare).transpose()?,
+                rook: published.rook.then(rook::installation::prepare).transpose()?,
                 supervisor: Arc::new(Supervisor::of_another_process(&dir)),
                 _directory: None,
                 name,
@@ -342,7 +342,7 @@ impl Cluster {
             let ready = self.wait_for(&program.name).await;
             let Err(error) = ready else { return Ok(()) };
             // The kernel may hold the port for a moment, or an outgoing connection of another program has got it.
-            let taken = says_port_taken(&self.supervisor.printed_since(name, log));
+            let taken = is_port_taken(&self.supervisor.printed_since(name, log));
             if !taken || began.elapsed() > PORT_PATIENCE {
                 return Err(error.context(format!("{name} did not start again")));
             }
@@ -361,7 +361,7 @@ impl Cluster {
         crate::eventually(Duration::from_secs(10), &format!("{name} lives"), lives).await
     }
 
-    /// Stops everything and removes the directory. Dropping does the same, but blocks and tells errors only on standard error.
+    /// Stops everything and removes the directory. Dropping does the same, but blocks and reports errors only on standard error.
     pub async fn stop(self) -> Result<()> {
         let supervisor = self.supervisor.clone();
         let ended = blocking(move || supervisor.end()).await;

@@ -1,7 +1,7 @@
 //! Reads and writes the key-values of a cluster's etcd without its API server, and keeps them in files. Tests use it to start from
 //! what an earlier version left behind. It does not know what a value means, and must not be used to change a cluster that is in use.
 //!
-//! It speaks the JSON gateway that every etcd serves beside gRPC, so that the lab needs no etcd client. The API server follows etcd
+//! It uses the JSON gateway that every etcd serves beside gRPC, so that the lab needs no etcd client. The API server follows etcd
 //! by a watch: what is written here appears there a moment later.
 
 use std::fs::File;

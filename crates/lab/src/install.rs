@@ -1,4 +1,4 @@
-//! What a cluster needs before the operator runs: CRDs, roles, and an identity for it. Writes only what it is told to.
+//! What a cluster needs before the operator runs: CRDs, roles, and an identity for it. Writes nothing else.
 
 use std::{
     path::{Path, PathBuf},
@@ -45,7 +45,7 @@ impl Account {
         Self { token: cluster.admin_token().to_owned(), kubeconfig: cluster.kubeconfig() }
     }
 
-    /// The same account for an operator that speaks through a proxy.
+    /// The same account for an operator that connects through a proxy.
     pub fn behind(&self, proxy: &Proxy, file: &Path) -> Result<Self> {
         proxy.kubeconfig(&self.token, file)?;
         Ok(Self { token: self.token.clone(), kubeconfig: file.to_path_buf() })
@@ -54,7 +54,7 @@ impl Account {
 
 /// Installs the CRDs and waits until they are served.
 pub async fn crds(client: &Client) -> Result<()> {
-    let crds = aquifer_api::crds();
+    let crds = aquifer_families::crds(&aquifer_families::all());
     for definition in &crds {
         crd(client, definition).await?;
     }

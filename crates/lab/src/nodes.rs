@@ -30,9 +30,9 @@
 
 mod dns;
 mod exec;
-mod ground;
 pub mod host;
 mod images;
+mod linux_namespaces;
 mod machine;
 mod node;
 pub(crate) mod plan;
@@ -115,7 +115,7 @@ impl Nodes {
             }
         }
         for path in [dir, programs.dir(), &parts.tools] {
-            if let Some(hidden) = ground::OWN_PLACES.iter().find(|place| path.starts_with(place)) {
+            if let Some(hidden) = linux_namespaces::OWN_PLACES.iter().find(|place| path.starts_with(place)) {
                 bail!(
                     "{} is below {hidden}, of which each node has its own: move the checkout or the cache (XDG_CACHE_HOME)",
                     path.display()
@@ -149,14 +149,14 @@ impl Nodes {
     }
 
     /// Makes the namespaces of the control plane, which its programs are started in. Blocks.
-    pub(crate) fn lay_ground(&self, supervisor: &Supervisor) -> Result<()> {
-        ground::lay(supervisor, &self.dir, &self.plan)
+    pub(crate) fn make_core(&self, supervisor: &Supervisor) -> Result<()> {
+        linux_namespaces::make_core(supervisor, &self.dir, &self.plan)
     }
 
     /// Makes all nodes' namespaces, starts their containerd and gives them the images. Blocks for a few seconds.
-    pub(crate) fn raise_machines(&self, supervisor: &Supervisor) -> Result<()> {
+    pub(crate) fn boot_nodes(&self, supervisor: &Supervisor) -> Result<()> {
         for (node_plan, programs) in self.plan.node_plans.iter().zip(&self.programs) {
-            ground::raise(supervisor, &self.dir, &self.plan, node_plan)?;
+            linux_namespaces::make_node(supervisor, &self.dir, &self.plan, node_plan)?;
             supervisor.run(&programs[0])?;
         }
         let images = [&self.parts.pause, &self.parts.dns, &self.parts.probe];
@@ -166,10 +166,10 @@ impl Nodes {
         Ok(())
     }
 
-    /// Raises one node again after it was ended.
-    pub(crate) fn raise_machine(&self, supervisor: &Supervisor, n: usize) -> Result<()> {
+    /// Starts one node again after it was ended.
+    pub(crate) fn boot_node(&self, supervisor: &Supervisor, n: usize) -> Result<()> {
         let (node_plan, programs) = (&self.plan.node_plans[n], self.programs_of(n)?);
-        ground::raise(supervisor, &self.dir, &self.plan, node_plan)?;
+        linux_namespaces::make_node(supervisor, &self.dir, &self.plan, node_plan)?;
         for program in programs {
             supervisor.run(program)?;
             if program.name == node_plan.program(machine::CONTAINERD) {
@@ -274,7 +274,7 @@ async fn register(nodes: &Api<NodeObject>, node_plan: &NodePlan) -> Result<()> {
     });
     let params = PatchParams::apply("aquifer-lab").force();
     nodes.patch(&node_plan.name, &params, &Patch::Apply(&object)).await.context("cannot make a Node")?;
-    // kube-proxy asks for the address when it starts, maybe before kubelet has told it.
+    // kube-proxy asks for the address when it starts, maybe before kubelet has written it.
     let status = json!({"status": {"addresses": [
         {"type": "InternalIP", "address": node_plan.address}, {"type": "Hostname", "address": node_plan.name},
     ]}});
@@ -303,7 +303,7 @@ fn conditions(node: &NodeObject) -> String {
     format!("{}: {}", name(node).unwrap_or_default(), said.join("; "))
 }
 
-/// Starts everything of a cluster with nodes, and says how long each step took.
+/// Starts everything of a cluster with nodes, and prints how long each step took.
 pub(crate) async fn launch(
     nodes: &Arc<Nodes>,
     control_plane: &crate::control_plane::ControlPlane,
@@ -311,37 +311,37 @@ pub(crate) async fn launch(
     cluster: &str,
 ) -> Result<()> {
     let began = Instant::now();
-    let said =
+    let report =
         |what: &str| eprintln!("cluster {cluster}: {what} after {:.1} s", began.elapsed().as_secs_f64());
-    let (floor, ground) = (nodes.clone(), supervisor.clone());
-    crate::cluster::blocking(move || floor.lay_ground(&ground)).await?;
+    let (core_nodes, core_supervisor) = (nodes.clone(), supervisor.clone());
+    crate::cluster::blocking(move || core_nodes.make_core(&core_supervisor)).await?;
     for program in &control_plane.programs {
         supervisor.run(program)?;
     }
     let names: Vec<&str> = control_plane.programs.iter().map(|program| program.name.as_str()).collect();
-    let machines = {
+    let booted = {
         let (nodes, supervisor) = (nodes.clone(), supervisor.clone());
         async move {
-            crate::cluster::blocking(move || nodes.raise_machines(&supervisor)).await?;
-            said("machines up, images imported");
+            crate::cluster::blocking(move || nodes.boot_nodes(&supervisor)).await?;
+            report("nodes booted, images imported");
             Ok::<(), anyhow::Error>(())
         }
     };
     let ready = async {
         control_plane.wait_until_ready(supervisor, &names).await?;
-        said("control plane ready");
+        report("control plane ready");
         Ok::<(), anyhow::Error>(())
     };
-    // Both to their end: what works on in this directory would meet the next try. A port that is taken is said by the first.
-    let (ready, machines) = tokio::join!(ready, machines);
+    // Both to their end: what still ran in this directory would disturb the next try. A taken port is an error of the first.
+    let (ready, booted) = tokio::join!(ready, booted);
     ready?;
-    machines?;
+    booted?;
     let client = control_plane.server.client(&control_plane.admin)?;
     nodes.join(&client, supervisor).await?;
     dns::install(&client, &nodes.parts.dns.name).await?;
     nodes.wait_until_ready(&client, supervisor).await?;
-    said(&format!("{} nodes Ready", nodes.plan.node_plans.len()));
+    report(&format!("{} nodes Ready", nodes.plan.node_plans.len()));
     dns::wait_until_ready(&client).await?;
-    said("DNS ready");
+    report("DNS ready");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A proxy in front of the API server that makes things go wrong, always at the same place: crashes, lost and
 //! late answers, errors, watches that lag or lie. Must not change what it forwards.
 //!
-//! The client under test speaks plain HTTP to [`Proxy::url`]; the proxy speaks TLS to the server. Everything is
+//! The client under test uses plain HTTP to [`Proxy::url`]; the proxy uses TLS to the server. Everything is
 //! counted, nothing is random. One proxy serves one client process: a crash closes all its connections.
 //!
 //! ```no_run

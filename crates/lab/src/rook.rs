@@ -1,14 +1,14 @@
 //! Rook for the lab: the real one with a real Ceph, a stand-in, and its definitions from the Go module. Copies nothing of Rook into this
 //! repository.
 //!
-//! [`crate::ClusterBuilder::rook`] raises the real one on a cluster with nodes: the third floor. [`crate::Lab::rook_stand_in`] runs the
+//! [`crate::ClusterBuilder::rook`] installs the real one on a cluster with nodes. [`crate::Lab::rook_stand_in`] runs the
 //! stand-in against any cluster, for scale and faults; one scenario keeps the two alike.
 
 mod ceph;
 mod disks;
-pub(crate) mod floor;
 mod idle;
 mod image;
+pub(crate) mod installation;
 pub mod module;
 mod objects;
 pub mod stand_in;
@@ -52,5 +52,5 @@ pub async fn shared() -> Result<&'static Cluster> {
 
 /// Builds what Rook and Ceph are made of, unless it is cached. A start does it too; here the wait can be explained. Blocks.
 pub fn prepare() -> anyhow::Result<()> {
-    floor::prepare().map(drop)
+    installation::prepare().map(drop)
 }

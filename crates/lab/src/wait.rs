@@ -1,4 +1,4 @@
-//! Waiting for a condition with a deadline. Never sleeps blindly: each try looks, and the error tells what it saw.
+//! Waiting for a condition with a deadline. Never sleeps blindly: each try looks, and the error reports what it saw.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_passed_deadline_tells_what_was_seen_last() {
+    async fn a_passed_deadline_reports_what_was_seen_last() {
         let error = eventually::<(), _, _>(Duration::from_millis(100), "the claim is Bound", || async {
             Err(anyhow!("the claim is Pending"))
         })

@@ -18,7 +18,7 @@ impl Word {
         matches!(self, Self::Name(word) if word == name)
     }
 
-    /// Whether it speaks of the reason of a condition: `reason`, `ready_reason`, `["reason"]`.
+    /// Whether it is about the reason of a condition: `reason`, `ready_reason`, `["reason"]`.
     pub fn is_reason(&self) -> bool {
         match self {
             Self::Name(word) => word == "reason" || word.ends_with("_reason"),

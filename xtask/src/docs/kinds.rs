@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn every_field_of_a_shared_volume_is_on_the_page_with_its_rule() {
-        let text = page(&aquifer_api::crds()).unwrap();
+        let text = page(&crate::crds::all()).unwrap();
         assert!(text.contains("| `spec.fileSystemID` | string | Required. The EFS file system"), "{text}");
         assert!(text.contains("It must be an EFS file system ID"), "{text}");
         assert!(text.contains("| `status.volumeRef.uid` | string |"), "{text}");

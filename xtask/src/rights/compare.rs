@@ -100,7 +100,7 @@ pub enum Standing {
     Used,
     /// No call can show its use, and there is a reason to hold it.
     Held(&'static str),
-    /// Nothing needs it, as far as tests tell.
+    /// Nothing needs it, as far as tests show.
     Unused,
 }
 
@@ -116,7 +116,7 @@ pub struct Verdict {
     /// Refused although the chart grants it: the rights had been taken away, such as an uninstall.
     pub taken: BTreeSet<Usage>,
     /// Writes of an operator that was not its own account.
-    pub disguised: BTreeSet<Usage>,
+    pub other_accounts: BTreeSet<Usage>,
     /// Exceptions that are used after all, or that are about nothing.
     pub needless: Vec<Held>,
 }
@@ -135,7 +135,7 @@ impl Verdict {
         self.unused().next().is_none()
             && self.missing.is_empty()
             && self.beyond.is_empty()
-            && self.disguised.is_empty()
+            && self.other_accounts.is_empty()
             && self.needless.is_empty()
     }
 }
@@ -147,7 +147,7 @@ pub fn compare(granted: Vec<Right>, used: &BTreeSet<Usage>, held: &[Held]) -> Ve
     let accounts: BTreeSet<String> =
         granted.iter().map(|right| right.account).chain([Account::Operator]).map(user).collect();
     let of_our_accounts = || used.iter().filter(|usage| accounts.contains(&usage.user));
-    verdict.disguised = used.iter().filter(|usage| usage.is_in_disguise()).cloned().collect();
+    verdict.other_accounts = used.iter().filter(|usage| usage.is_another_account()).cloned().collect();
     for usage in of_our_accounts() {
         let covered = granted.iter().any(|right| right.covers(usage));
         let list = match (covered, usage.allowed) {
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn a_right_for_one_name_or_in_own_namespace_is_used_only_there() {
         let named = Right { name: Some("ours".into()), ..right("delete", "namespaces") };
-        let home = Right { namespace: Some(NAMESPACE.into()), ..right("get", "leases") };
-        let granted = vec![named, home];
+        let own_namespace = Right { namespace: Some(NAMESPACE.into()), ..right("get", "leases") };
+        let granted = vec![named, own_namespace];
         let elsewhere = of([usage("delete", "namespaces"), usage("get", "leases")]);
         let verdict = compare(granted.clone(), &elsewhere, &[]);
         assert_eq!((verdict.unused().count(), verdict.beyond.len()), (2, 2));
@@ -259,7 +259,7 @@ mod tests {
         };
         let verdict = compare(vec![right("get", "pods")], &of([lesser(true), lesser(false)]), &[]);
         assert_eq!(verdict.unused().count(), 1);
-        assert!(verdict.missing.is_empty() && verdict.beyond.is_empty() && verdict.disguised.is_empty());
+        assert!(verdict.missing.is_empty() && verdict.beyond.is_empty() && verdict.other_accounts.is_empty());
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
     fn an_operator_that_runs_as_admin_is_never_good() {
         let admin = Usage { user: "admin".into(), ..usage("patch", "pods") };
         let verdict = compare(Vec::new(), &of([admin.clone()]), &[]);
-        assert_eq!(verdict.disguised, of([admin]));
+        assert_eq!(verdict.other_accounts, of([admin]));
         assert!(!verdict.is_good());
     }
 

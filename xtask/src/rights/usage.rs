@@ -1,4 +1,4 @@
-//! What the operator asked a cluster's API server for, distilled from the audit log: each kind of question once, so that it
+//! What the operator asked a cluster's API server for, summarized from the audit log: each kind of question once, so that it
 //! can be kept and compared. Judges nothing.
 //!
 //! Recorded is every call by a service account of the operator's namespace, and every write under a field manager of the operator's by
@@ -46,13 +46,13 @@ pub struct Usage {
 
 impl Usage {
     /// Whether this is a write of an operator that ran as another user than its own account.
-    pub fn is_in_disguise(&self) -> bool {
+    pub fn is_another_account(&self) -> bool {
         !is_account(&self.user)
     }
 }
 
 /// Distils the kept audit logs of a directory into one file for each cluster there, and removes them.
-pub fn distil_all(dir: &Path) -> Result<()> {
+pub fn summarize_all(dir: &Path) -> Result<()> {
     for (cluster, log) in audit::kept(dir)? {
         record(&cluster, &log, dir)?;
         fs::remove_file(log.path()).with_context(|| format!("cannot remove {}", log.path().display()))?;
@@ -62,7 +62,7 @@ pub fn distil_all(dir: &Path) -> Result<()> {
 
 /// Appends what happened in a cluster to its file in a directory.
 fn record(cluster: &str, log: &Audit, into: &Path) -> Result<()> {
-    let found = distil(cluster, log)?;
+    let found = summarize(cluster, log)?;
     if found.is_empty() {
         return Ok(());
     }
@@ -99,7 +99,7 @@ pub fn read(dir: &Path) -> Result<BTreeSet<Usage>> {
     Ok(all)
 }
 
-fn distil(cluster: &str, audit: &Audit) -> Result<BTreeSet<Usage>> {
+fn summarize(cluster: &str, audit: &Audit) -> Result<BTreeSet<Usage>> {
     let mut found = BTreeSet::new();
     let named = Named::by_rules();
     audit.each(audit.beginning(), Mark::END, |call| {
@@ -191,8 +191,8 @@ mod tests {
         for n in 1..=2 {
             std::fs::write(dir.path().join(format!("one.{n}.audit")), log).unwrap();
         }
-        distil_all(dir.path()).unwrap();
-        assert!(audit::kept(dir.path()).unwrap().is_empty(), "distilled logs are removed");
+        summarize_all(dir.path()).unwrap();
+        assert!(audit::kept(dir.path()).unwrap().is_empty(), "summarized logs are removed");
         read(dir.path()).unwrap().into_iter().collect()
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let found = recorded(&log);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].namespace.as_str(), found[0].name.as_str()), (ANY, ANY));
-        assert!(found[0].allowed && !found[0].is_in_disguise());
+        assert!(found[0].allowed && !found[0].is_another_account());
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let volume = json!({"resource": "persistentvolumes", "name": "x"});
         let by = |manager: &str| event("admin", "patch", &format!("/x?fieldManager={manager}"), &volume, 200);
         let found = recorded(&(by("aquifer-efs-volumes") + &by("aquifer-efs-driver")));
-        assert!(found.len() == 2 && found.iter().all(Usage::is_in_disguise), "{found:?}");
+        assert!(found.len() == 2 && found.iter().all(Usage::is_another_account), "{found:?}");
         let others = ["aquifer-uninstall", "aquifer-lab", "kubectl", "proving-wells", "aquifer%2Flease"];
         assert_eq!(recorded(&others.map(by).concat()), []);
     }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_can_be_read_and_speaks_only_of_tests_that_there_were() {
+    fn the_map_can_be_read_and_names_only_tests_that_there_were() {
         for old in moves(MOVED).unwrap().keys() {
             let known = THEN.lines().any(|test| match old.strip_suffix('*') {
                 Some(start) => test.starts_with(start),

@@ -195,7 +195,7 @@ impl Args {
     }
 }
 
-/// How a test program is told how many tests run at once.
+/// The variable that sets how many tests of a program run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Cluster tests mostly wait, so more of them than cores run at once. So do system tests, but what they start weighs more.
 const CLUSTER_TESTS_AT_ONCE: &str = "6";

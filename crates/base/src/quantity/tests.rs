@@ -203,7 +203,7 @@ proptest! {
         let text = quantity.to_string();
         let back: Quantity = text.parse().unwrap();
         prop_assert_eq!(back, quantity, "{}", text);
-        // A text without a suffix does not tell its family: 2000 bytes print `2000`, which reads as decimal.
+        // A text without a suffix does not show its family: 2000 bytes print `2000`, which reads as decimal.
         prop_assert_eq!(back.with_format(quantity.format()).to_string(), text);
     }
 

@@ -61,13 +61,13 @@ pub async fn run(family: &'static dyn Family, matches: &ArgMatches) -> anyhow::R
     confirm(matches.get_flag(YES))?;
     let seconds = matches.get_one::<u64>(TIMEOUT).copied().unwrap_or_default();
     let mut last = String::new();
-    let mut tell = |line: String| {
+    let mut report = |line: String| {
         if line != last {
             say!("{line}");
             last = line;
         }
     };
-    match uninstall.run(Duration::from_secs(seconds), &mut tell).await? {
+    match uninstall.run(Duration::from_secs(seconds), &mut report).await? {
         Outcome::Done(hint) => {
             say!("{hint}");
             Ok(())

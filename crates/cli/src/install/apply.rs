@@ -1,4 +1,4 @@
-//! Brings one object to the cluster, and says what that changed. Takes over nothing that is not ours, unless told to.
+//! Brings one object to the cluster, and says what that changed. Takes over nothing that is not ours, unless asked to.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ pub async fn try_out(
     patch(client, object, &PatchParams::apply(MANAGER).force().dry_run()).await.map(drop)
 }
 
-/// Writes the object. The server tells by its version whether that changed anything.
+/// Writes the object. The version that the server answers shows whether that changed anything.
 pub async fn apply(
     client: &Client,
     object: &DynamicObject,

@@ -11,7 +11,7 @@ mod uninstall;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use aquifer_family::Family;
+use aquifer_base::NamespaceName;
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
 use kube::api::DynamicObject;
@@ -23,9 +23,13 @@ use self::objects::{DEFAULT_IMAGE, Wanted, kind, title};
 use self::present::Present;
 pub use self::uninstall::{Args as UninstallArgs, run as uninstall};
 use crate::connection::Connection;
-use crate::families;
+use crate::families::{self, Chosen};
+
+const FAMILIES_HELP: &str =
+    "Families to run, each with its own kinds and rights; by default the installed ones, or at first efs";
 
 #[derive(ClapArgs)]
+#[command(mut_arg(families::FLAG, |flag| flag.env("AQUIFER_INSTALL_FAMILIES").help(FAMILIES_HELP)))]
 pub struct Args {
     /// Print the objects as YAML and change nothing
     #[arg(long, env = "AQUIFER_INSTALL_DRY_RUN", value_parser = BoolishValueParser::new())]
@@ -35,19 +39,12 @@ pub struct Args {
     image: Option<String>,
     /// Namespace of the operator, created if missing; by default the installed one, or at first aquifer-system
     #[arg(long, short, env = "AQUIFER_INSTALL_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
-    namespace: Option<String>,
+    namespace: Option<NamespaceName>,
     /// Number of replicas, of which one acts and the others wait; by default as many as installed, or at first 2
     #[arg(long, env = "AQUIFER_INSTALL_REPLICAS", value_name = "N", value_parser = clap::value_parser!(i32).range(0..=10))]
     replicas: Option<i32>,
-    /// Families to run, each with its own kinds and rights; by default the installed ones, or at first efs
-    #[arg(
-        long,
-        env = "AQUIFER_INSTALL_FAMILIES",
-        value_parser = families::parser(),
-        value_delimiter = ',',
-        value_name = "FAMILIES"
-    )]
-    families: Option<Vec<&'static dyn Family>>,
+    #[command(flatten)]
+    chosen: Chosen,
     /// Replace definitions of our kinds that another tool installed; by default they are left as they are
     #[arg(long, env = "AQUIFER_INSTALL_TAKE_OVER", value_parser = BoolishValueParser::new())]
     take_over: bool,
@@ -63,28 +60,31 @@ pub struct Args {
 
 impl Args {
     /// The choices that were made now, else those of the installation, else the defaults.
-    fn wanted(&self, namespace: String, there: Present) -> Wanted {
-        let families = self.families.clone().or(there.families).unwrap_or_else(aquifer_families::default);
-        Wanted {
-            image: self.image.clone().or(there.image).unwrap_or_else(|| DEFAULT_IMAGE.to_owned()),
+    fn wanted(&self, namespace: NamespaceName, installed: Present) -> anyhow::Result<Wanted> {
+        let families = match self.chosen.families() {
+            Some(chosen) => chosen,
+            None => installed.families()?.unwrap_or_else(aquifer_families::default),
+        };
+        Ok(Wanted {
+            image: self.image.clone().or(installed.image).unwrap_or_else(|| DEFAULT_IMAGE.to_owned()),
             namespace,
-            replicas: self.replicas.or(there.replicas).unwrap_or(2),
+            replicas: self.replicas.or(installed.replicas).unwrap_or(2),
             families: families::in_order(&families),
-        }
+        })
     }
 }
 
 /// Installs, or makes what is installed as it should be.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     if args.dry_run {
-        let namespace = present::place(None, args.namespace.as_deref())?;
-        return print(&args.wanted(namespace, Present::default()).objects()?);
+        let namespace = present::choose_namespace(None, args.namespace.as_ref())?;
+        return print(&args.wanted(namespace, Present::default())?.objects()?);
     }
     let client = args.connection.client().await?;
-    let home = present::home(&client).await?;
-    let namespace = present::place(home.as_deref(), args.namespace.as_deref())?;
-    let there = Present::read(&client, &namespace).await?;
-    let wanted = args.wanted(namespace, there);
+    let installed = present::operator_namespace(&client).await?;
+    let namespace = present::choose_namespace(installed, args.namespace.as_ref())?;
+    let installed = Present::read(&client, &namespace).await?;
+    let wanted = args.wanted(namespace, installed)?;
     let objects = wanted.objects()?;
     let found = rehearse(&client, &objects, args.take_over).await?;
     let (mut created, mut changed, mut unchanged, mut left) = (0, 0, 0, 0);
@@ -134,10 +134,10 @@ async fn rehearse(
         }
         found.push(live);
     }
-    let homeless = found.first().is_none_or(Option::is_none);
+    let namespace_missing = found.first().is_none_or(Option::is_none);
     for (object, live) in objects.iter().zip(&found) {
         // In the operator's namespace nothing can be tried while it is still to be made. All others must be there.
-        if !homeless
+        if !namespace_missing
             || object.namespace().as_deref() != objects.first().map(kube::ResourceExt::name_any).as_deref()
         {
             apply::try_out(client, object, live.as_ref(), take_over).await?;
@@ -169,10 +169,10 @@ fn image(text: &str) -> anyhow::Result<String> {
 }
 
 /// What Kubernetes accepts as the name of a namespace.
-fn namespace(text: &str) -> anyhow::Result<String> {
+fn namespace(text: &str) -> anyhow::Result<NamespaceName> {
     let plain = text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if text.is_empty() || text.len() > 63 || !plain || text.starts_with('-') || text.ends_with('-') {
         bail!("a namespace has 1 to 63 characters of a-z, 0-9 and -, and neither begins nor ends with -");
     }
-    Ok(text.to_owned())
+    Ok(text.into())
 }

@@ -3,6 +3,7 @@
 
 use anyhow::Context as _;
 use aquifer_api::labels::{self, PART_OF};
+use aquifer_base::NamespaceName;
 use aquifer_family::rights::{self, RBAC};
 use aquifer_family::{Account, Family, Rights};
 use kube::api::{ApiResource, DynamicObject};
@@ -14,11 +15,11 @@ use crate::families;
 
 /// Name of nearly all objects. Fixed, because one Aquifer serves a cluster.
 pub const NAME: &str = "aquifer";
-/// Where the operator runs unless told otherwise.
+/// Where the operator runs unless a flag names another namespace.
 pub const NAMESPACE: &str = "aquifer-system";
 /// Label with [`NAME`].
 pub const NAME_LABEL: &str = "app.kubernetes.io/name";
-/// Label and value that tell the operator from other parts.
+/// Label and value that distinguish the operator from other parts.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "operator");
 /// Label with the version of the operator.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
@@ -33,7 +34,7 @@ const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 /// What a user can choose.
 pub struct Wanted {
     pub image: String,
-    pub namespace: String,
+    pub namespace: NamespaceName,
     pub replicas: i32,
     pub families: Vec<&'static dyn Family>,
 }
@@ -41,7 +42,7 @@ pub struct Wanted {
 impl Wanted {
     /// All objects, in the order in which they are made.
     pub fn objects(&self) -> anyhow::Result<Vec<DynamicObject>> {
-        let mut all = vec![self.home()];
+        let mut all = vec![self.namespace_object()];
         all.extend(self.kinds()?);
         all.push(json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.here(NAME),
@@ -61,7 +62,7 @@ impl Wanted {
     }
 
     /// The one object that the chart does not have: Helm makes the namespace itself.
-    fn home(&self) -> Value {
+    fn namespace_object(&self) -> Value {
         let mut labels = all_labels();
         labels["pod-security.kubernetes.io/enforce"] = "restricted".into();
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace, "labels": labels } })
@@ -78,9 +79,11 @@ impl Wanted {
             json!({ "apiVersion": RBAC_V1, "kind": "ClusterRoleBinding", "metadata": wide,
                 "roleRef": role("ClusterRole", NAME), "subjects": subjects }),
         ];
-        let own = (NAME.to_owned(), &self.namespace, &rights.own_namespace);
-        let of_families =
-            rights.namespaces.iter().map(|one| (one.role(Account::Operator), &one.namespace, &one.rules));
+        let own = (NAME.to_owned(), self.namespace.as_str(), &rights.own_namespace);
+        let of_families = rights
+            .namespaces
+            .iter()
+            .map(|one| (one.role(Account::Operator), one.namespace.as_str(), &one.rules));
         for (name, namespace, rules) in std::iter::once(own).chain(of_families) {
             let metadata = json!({ "name": name, "namespace": namespace, "labels": all_labels() });
             all.extend([

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use aquifer_api::labels::PART_OF;
+use aquifer_base::NamespaceName;
 use aquifer_family::Family;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -14,13 +15,14 @@ use super::objects::{FAMILIES, NAME, NAMESPACE};
 pub struct Present {
     pub image: Option<String>,
     pub replicas: Option<i32>,
-    pub families: Option<Vec<&'static dyn Family>>,
+    /// Their names. Another version of this program may have chosen them, so some may be unknown here.
+    families: Option<Vec<String>>,
 }
 
 impl Present {
     /// Reads it from the operator's Deployment.
-    pub async fn read(client: &Client, namespace: &str) -> anyhow::Result<Self> {
-        let api = Api::<Deployment>::namespaced(client.clone(), namespace);
+    pub async fn read(client: &Client, namespace: &NamespaceName) -> anyhow::Result<Self> {
+        let api = Api::<Deployment>::namespaced(client.clone(), namespace.as_str());
         let live = api.get_opt(NAME).await.context("cannot read the operator's Deployment")?;
         Ok(live.map_or_else(Self::default, |live| Self::of(&live)))
     }
@@ -31,18 +33,30 @@ impl Present {
         let container = pod.and_then(|pod| pod.containers.iter().find(|one| one.name == NAME));
         let variables = container.and_then(|container| container.env.as_deref()).unwrap_or_default();
         let variable = |name| variables.iter().find(|one| one.name == name)?.value.as_deref();
-        let families = FAMILIES.into_iter().find_map(variable);
+        let families = FAMILIES.into_iter().find_map(variable).filter(|names| !names.is_empty());
         Self {
             image: container.and_then(|container| container.image.clone()),
             replicas: spec.and_then(|spec| spec.replicas),
-            // One that this program does not know cannot be kept.
-            families: families.and_then(|names| names.split(',').map(aquifer_families::named).collect()),
+            families: families.map(|names| names.split(',').map(str::to_owned).collect()),
         }
+    }
+
+    /// The families that the operator runs; none when nothing was chosen. Fails when one is unknown to this program: to go on without it would
+    /// take its kinds and rights away from an operator that uses them.
+    pub fn families(&self) -> anyhow::Result<Option<Vec<&'static dyn Family>>> {
+        let known = |name: &String| {
+            aquifer_families::named(name).with_context(|| {
+                format!(
+                    "cannot keep the family {name} of the installed operator: this version of aquifer does not know it. Use a version that does, or name the families to run with --families"
+                )
+            })
+        };
+        self.families.as_ref().map(|names| names.iter().map(known).collect()).transpose()
     }
 }
 
-/// The namespace of the operator. One account alone has its rights, so the binding of these tells.
-pub async fn home(client: &Client) -> anyhow::Result<Option<String>> {
+/// The namespace of the installed operator. Only one account has the operator's rights, so their binding shows it.
+pub async fn operator_namespace(client: &Client) -> anyhow::Result<Option<NamespaceName>> {
     let api = Api::<ClusterRoleBinding>::all(client.clone());
     let binding =
         api.get_opt(NAME).await.with_context(|| format!("cannot read ClusterRoleBinding {NAME}"))?;
@@ -51,19 +65,23 @@ pub async fn home(client: &Client) -> anyhow::Result<Option<String>> {
     Ok(subjects
         .into_iter()
         .find(|one| one.kind == "ServiceAccount" && one.name == NAME)
-        .and_then(|one| one.namespace))
+        .and_then(|one| one.namespace)
+        .map(NamespaceName::from))
 }
 
-/// The namespace that is meant. There is one operator in a cluster, so it cannot be another one than its home.
-pub fn place(home: Option<&str>, asked: Option<&str>) -> anyhow::Result<String> {
-    if let (Some(home), Some(asked)) = (home, asked)
-        && home != asked
+/// The namespace to use. There is one operator in a cluster, so it cannot be another one than that of the installed operator.
+pub fn choose_namespace(
+    installed: Option<NamespaceName>,
+    asked: Option<&NamespaceName>,
+) -> anyhow::Result<NamespaceName> {
+    if let (Some(installed), Some(asked)) = (&installed, asked)
+        && installed != asked
     {
         bail!(
-            "cannot use namespace {asked}: Aquifer is installed in namespace {home}, and one installation serves the whole cluster. Leave --namespace out"
+            "cannot use namespace {asked}: Aquifer is installed in namespace {installed}, and one installation serves the whole cluster. Leave --namespace out"
         );
     }
-    Ok(home.or(asked).unwrap_or(NAMESPACE).to_owned())
+    Ok(installed.or_else(|| asked.cloned()).unwrap_or_else(|| NAMESPACE.into()))
 }
 
 #[cfg(test)]
@@ -74,27 +92,42 @@ mod tests {
 
     #[test]
     fn an_installation_is_found_where_it_is_and_nowhere_else() {
-        assert_eq!(place(None, None).unwrap(), NAMESPACE);
-        assert_eq!(place(None, Some("storage")).unwrap(), "storage");
-        assert_eq!(place(Some("storage"), None).unwrap(), "storage");
-        assert_eq!(place(Some("storage"), Some("storage")).unwrap(), "storage");
-        let refused = place(Some("storage"), Some("other")).unwrap_err().to_string();
+        let choose = |installed: Option<&str>, asked: Option<&str>| {
+            choose_namespace(installed.map(Into::into), asked.map(Into::into).as_ref())
+        };
+        assert_eq!(choose(None, None).unwrap().as_str(), NAMESPACE);
+        assert_eq!(choose(None, Some("storage")).unwrap().as_str(), "storage");
+        assert_eq!(choose(Some("storage"), None).unwrap().as_str(), "storage");
+        assert_eq!(choose(Some("storage"), Some("storage")).unwrap().as_str(), "storage");
+        let refused = choose(Some("storage"), Some("other")).unwrap_err().to_string();
         assert!(refused.contains("installed in namespace storage"), "{refused}");
+    }
+
+    fn present(variable: &str, families: &str) -> Present {
+        let live = json!({ "spec": { "replicas": 3, "selector": {}, "template": { "spec": {
+            "containers": [{ "name": "aquifer", "image": "registry.example/a:v9",
+                "env": [{ "name": variable, "value": families }] }] } } } });
+        Present::of(&serde_json::from_value(live).unwrap())
+    }
+
+    fn names(present: &Present) -> Option<String> {
+        present.families().unwrap().map(|all| crate::families::names(&all))
     }
 
     #[test]
     fn what_was_chosen_is_read_back() {
-        let live = |variable: &str, families: &str| -> Deployment {
-            serde_json::from_value(json!({ "spec": { "replicas": 3, "selector": {}, "template": { "spec": {
-                "containers": [{ "name": "aquifer", "image": "registry.example/a:v9",
-                    "env": [{ "name": variable, "value": families }] }] } } } }))
-            .unwrap()
-        };
-        let names = |found: Present| found.families.map(|all| crate::families::names(&all));
-        let found = Present::of(&live("AQUIFER_FAMILIES", "efs"));
+        let found = present("AQUIFER_FAMILIES", "efs");
         assert_eq!(found.image.as_deref(), Some("registry.example/a:v9"));
-        assert_eq!((found.replicas, names(found).as_deref()), (Some(3), Some("efs")));
-        assert_eq!(names(Present::of(&live("AQUIFER_CONTROLLERS", "efs"))).as_deref(), Some("efs"));
-        assert_eq!(names(Present::of(&live("AQUIFER_FAMILIES", "tape"))), None);
+        assert_eq!((found.replicas, names(&found).as_deref()), (Some(3), Some("efs")));
+        assert_eq!(names(&present("AQUIFER_CONTROLLERS", "efs")).as_deref(), Some("efs"));
+        assert_eq!(names(&present("AQUIFER_FAMILIES", "")), None);
+        assert_eq!(names(&Present::default()), None);
+    }
+
+    #[test]
+    fn a_family_that_this_version_does_not_know_is_an_error_that_names_it() {
+        let refused = present("AQUIFER_FAMILIES", "efs,tape").families().map(drop).unwrap_err().to_string();
+        assert!(refused.starts_with("cannot keep the family tape of the installed operator: "), "{refused}");
+        assert!(refused.contains("--families"), "{refused}");
     }
 }

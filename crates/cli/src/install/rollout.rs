@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use aquifer_base::NamespaceName;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -15,8 +16,8 @@ use super::objects::{COMPONENT, NAME, NAME_LABEL};
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Waits for the Deployment as it is now.
-pub async fn wait(client: &Client, namespace: &str, patience: Duration) -> anyhow::Result<()> {
-    let api = Api::<Deployment>::namespaced(client.clone(), namespace);
+pub async fn wait(client: &Client, namespace: &NamespaceName, patience: Duration) -> anyhow::Result<()> {
+    let api = Api::<Deployment>::namespaced(client.clone(), namespace.as_str());
     let deadline = Instant::now() + patience;
     let mut last = String::new();
     loop {
@@ -56,9 +57,9 @@ fn progress(live: &Deployment) -> (bool, String) {
 }
 
 /// What the pods wait for, one line each.
-async fn reasons(client: &Client, namespace: &str) -> anyhow::Result<String> {
+async fn reasons(client: &Client, namespace: &NamespaceName) -> anyhow::Result<String> {
     let selector = format!("{NAME_LABEL}={NAME},{}={}", COMPONENT.0, COMPONENT.1);
-    let pods = Api::<Pod>::namespaced(client.clone(), namespace)
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace.as_str())
         .list(&ListParams::default().labels(&selector))
         .await
         .context("cannot list the operator's pods")?;

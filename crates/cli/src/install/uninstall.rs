@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use aquifer_api::component::Component;
+use aquifer_base::NamespaceName;
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -34,7 +35,7 @@ pub struct Args {
     keep_objects: bool,
     /// Namespace of the operator; by default where it is installed
     #[arg(long, short, env = "AQUIFER_UNINSTALL_NAMESPACE", value_name = "NAMESPACE", value_parser = super::namespace)]
-    namespace: Option<String>,
+    namespace: Option<NamespaceName>,
     /// Do not ask for confirmation
     #[arg(long, env = "AQUIFER_UNINSTALL_YES", value_parser = BoolishValueParser::new())]
     yes: bool,
@@ -48,8 +49,8 @@ pub struct Args {
 /// Uninstalls, unless something still needs the operator. Can be run again at any point.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = args.connection.client().await?;
-    let home = present::home(&client).await?;
-    let namespace = present::place(home.as_deref(), args.namespace.as_deref())?;
+    let installed = present::operator_namespace(&client).await?;
+    let namespace = present::choose_namespace(installed, args.namespace.as_ref())?;
     let mut finished = Vec::new();
     if !args.keep_objects {
         needed::refuse(&client).await?;
@@ -70,7 +71,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     confirm(args.yes)?;
     for live in &found {
         if kind(live) == CRD {
-            // Somebody may have made one since we looked, and no operator would look after its end.
+            // A user may have made one since we looked, and no operator would look after its end.
             needed::refuse(&client).await?;
         }
         delete(&client, live, Duration::from_secs(args.timeout)).await?;
@@ -87,16 +88,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 const MADE: [&str; 2] = ["Lease", "Component"];
 
 /// What is there, in the order in which it goes: the operator first, then what it made for itself, its rights, and the kinds. Of the rights, the
-/// binding that tells where the operator is goes at the end, so that an uninstall that was cut short finds the place again.
+/// binding that shows where the operator is goes at the end, so that an uninstall that was cut short finds the place again.
 async fn find(
     client: &Client,
-    namespace: &str,
+    namespace: &NamespaceName,
     components: &[Component],
     crds: bool,
 ) -> anyhow::Result<Vec<DynamicObject>> {
     let wanted = Wanted {
         image: DEFAULT_IMAGE.to_owned(),
-        namespace: namespace.to_owned(),
+        namespace: namespace.clone(),
         replicas: 0,
         families: aquifer_families::all(),
     };
@@ -106,7 +107,9 @@ async fn find(
         .filter(|one| kind(one) != "Namespace")
         .partition(|one| kind(one) == CRD);
     others.reverse();
-    let lease = |name: &String| DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace);
+    let lease = |name: &String| {
+        DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace.as_str())
+    };
     // Before each family had a Lease of its own, there was one named like the operator.
     others.extend(wanted.leases().iter().chain([&super::NAME.to_owned()]).map(lease));
     let component = |one: &Component| DynamicObject::new(&one.name_any(), &Component::api_resource());

@@ -1,4 +1,4 @@
-//! What it takes to add a family, shown with one that does not exist: it is laid over a copy of the tree, built there, and everything that goes
+//! What it takes to add a family, shown with one that does not exist: it is copied into a copy of the tree, built there, and everything that goes
 //! through the list of families knows it. Minutes, so only with `AQUIFER_FULL`. Changes nothing in this tree.
 
 use std::collections::BTreeMap;
@@ -61,11 +61,9 @@ impl Copy {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fifth_family");
         for name in ["crates", "xtask"] {
             let done = Command::new("cp").arg("-r").arg(fixture.join(name)).arg(&self.tree).output()?;
-            ensure!(done.status.success(), "cannot lay the family over the tree: {}", stderr(&done));
+            ensure!(done.status.success(), "cannot copy the family into the tree: {}", stderr(&done));
         }
         self.edit("crates/api/src/lib.rs", "pub mod openshift;\n", "pub mod openshift;\npub mod tide;\n")?;
-        let pushed = "    all.push(efs::SharedVolume::crd());\n";
-        self.edit("crates/api/src/lib.rs", pushed, &format!("{pushed}    all.push(tide::Tide::crd());\n"))?;
         let line = "aquifer-efs = { path = \"../efs\" }\n";
         let added = format!("{line}aquifer-tide = {{ path = \"../tide\" }}\n");
         self.edit("crates/families/Cargo.toml", line, &added)?;
@@ -219,7 +217,7 @@ fn a_fifth_family_touches_four_files_and_is_known_everywhere() -> Result<()> {
     let server = copy.tree.join("charts/aquifer/files/rules/tide/tide-api/cluster.yaml");
     ensure!(server.is_file(), "the server's account has no rules");
 
-    // The scene of `up`: what it would do to a cluster is said before anybody is asked.
+    // `up` prints what it would do to a cluster before it asks.
     fs::write(
         copy.tree.join("kubeconfig"),
         "{apiVersion: v1, kind: Config, current-context: sea, contexts: [{name: sea, context: {cluster: sea, user: me}}], \

@@ -131,7 +131,7 @@ fn every_rendered_rule_of_the_operator_has_its_reason_above_it() {
 fn uninstalling_the_chart_keeps_our_kinds() {
     let all = rendered(&[]);
     let kinds: Vec<_> = all.values().filter(|one| one["kind"] == "CustomResourceDefinition").collect();
-    assert_eq!(kinds.len(), aquifer_api::crds().len());
+    assert_eq!(kinds.len(), aquifer_families::crds(&aquifer_families::all()).len());
     for kind in kinds {
         assert_eq!(kind["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
     }
@@ -357,7 +357,7 @@ spec: {}
     let place = |title: &str| said.find(&format!("deleted   {title}\n")).with_context(|| said.clone());
     let last = place("ClusterRoleBinding aquifer")?;
     for title in ["Component efs-driver", "Lease elsewhere/aquifer-efs", "ServiceAccount elsewhere/aquifer"] {
-        ensure!(place(title)? < last, "{title} comes after what tells where to go on: {said}");
+        ensure!(place(title)? < last, "{title} comes after what shows where to go on: {said}");
     }
     let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
     ensure!(left.contains("sharedvolumes.aws-efs"), "{left}");

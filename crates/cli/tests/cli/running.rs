@@ -192,7 +192,7 @@ async fn an_operator_that_cannot_renew_its_lease_ends_and_says_why() -> Result<(
 }
 
 #[tokio::test]
-async fn an_uninstall_asks_first_tells_what_holds_it_and_can_be_repeated() -> Result<()> {
+async fn an_uninstall_asks_first_reports_what_holds_it_and_can_be_repeated() -> Result<()> {
     let installed = Installed::start().await?;
     let operator = installed.operator("one")?;
     operator.leads().await?;

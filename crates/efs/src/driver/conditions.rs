@@ -1,6 +1,7 @@
 //! What the status of the driver's Component says in each situation. Decides nothing.
 
 use aquifer_api::component::{ComponentObject, ComponentReason, ComponentStatus, ObjectState};
+use aquifer_base::NamespaceName;
 use aquifer_engine::{Condition, Key, Report, Seen, State};
 
 use super::facts::PartFacts;
@@ -28,7 +29,7 @@ impl Part<'_> {
     }
 }
 
-pub(super) fn moved(key: &Key, from: &str, to: &str, objects: Vec<ComponentObject>) -> Report {
+pub(super) fn moved(key: &Key, from: &str, to: &NamespaceName, objects: Vec<ComponentObject>) -> Report {
     let message = format!(
         "the driver is in namespace {from}, but the operator is told to keep it in {to} (--efs-namespace, efs.namespace of the chart): set that back to {from}. To move it, take it away first with `aquifer efs uninstall`. If it is gone already: kubectl delete component {}",
         key.name

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use aquifer_api::component::{ComponentObject, Desired, ObjectState};
+use aquifer_base::NamespaceName;
 use aquifer_engine::plan::Child;
 use aquifer_engine::{Expect, Plan, Seen, Step};
 
@@ -22,13 +23,13 @@ fn recorded(subject: &Subject) -> impl Iterator<Item = &ComponentObject> {
 }
 
 /// The namespace of a node plugin of ours that is not where it should be now.
-fn other_namespace<'a>(subject: &'a Subject, namespace: &str) -> Option<&'a str> {
+fn other_namespace<'a>(subject: &'a Subject, namespace: &NamespaceName) -> Option<&'a str> {
     use ObjectState::{Current, Deleting};
     recorded(subject)
         .filter(|object| object.kind == DAEMON_SET.kind)
         .filter(|object| matches!(object.state, Current | Deleting))
         .map(|object| object.namespace.as_deref().unwrap_or_default())
-        .find(|place| *place != namespace)
+        .find(|place| *place != namespace.as_str())
 }
 
 /// Ours by its mark, or because the status recorded its uid when the mark was still there.
@@ -75,7 +76,7 @@ pub(super) fn unwanted(subject: &Subject, definition: &Seen<Option<DefinitionFac
     marked(subject) || definition.known().is_some_and(ends)
 }
 
-/// Whether somebody has asked for the driver's removal.
+/// Whether a user has asked for the driver's removal.
 fn marked(subject: &Subject) -> bool {
     let spec = subject.object.as_ref().and_then(|component| component.spec.as_ref().ok());
     spec.is_some_and(|spec| spec.desired() == Desired::Removed)

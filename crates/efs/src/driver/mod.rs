@@ -40,7 +40,7 @@ pub enum Management {
     /// We do.
     #[default]
     Managed,
-    /// Somebody else does; we make nothing.
+    /// Another owner does; we make nothing.
     External,
 }
 
@@ -74,12 +74,12 @@ impl Controller for Driver {
             Watch::subjects(COMPONENT).named(driver::COMPONENT),
             Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).facts(|_| Value::Null),
             Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).facts(|_| Value::Null),
-            one(NAMESPACE, &self.config.namespace),
-            one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT).in_namespace(&self.config.namespace),
+            one(NAMESPACE, self.config.namespace.as_str()),
+            one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT).in_namespace(self.config.namespace.as_str()),
             one(CLUSTER_ROLE, driver::CLUSTER_ROLE),
             one(CLUSTER_ROLE_BINDING, driver::CLUSTER_ROLE_BINDING),
             one(SECURITY_CONTEXT_CONSTRAINTS, driver::SECURITY_CONTEXT_CONSTRAINTS),
-            one(DAEMON_SET, driver::DAEMON_SET).in_namespace(&self.config.namespace),
+            one(DAEMON_SET, driver::DAEMON_SET).in_namespace(self.config.namespace.as_str()),
             one(CSI_DRIVER, driver::DRIVER_NAME),
             one(STORAGE_CLASS, driver::STORAGE_CLASS),
         ]

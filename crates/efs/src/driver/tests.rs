@@ -280,8 +280,8 @@ async fn a_namespace_that_was_there_is_used_and_stays() {
     settled(&sim).await;
     assert_eq!(reason(&sim), "Installed");
     let component = sim.model.object(&COMPONENT.key(&key())).unwrap();
-    let told = component.text("/status/objects/0/message");
-    assert!(told.contains("pod-security.kubernetes.io/enforce=privileged"), "{component:?}");
+    let message = component.text("/status/objects/0/message");
+    assert!(message.contains("pod-security.kubernetes.io/enforce=privileged"), "{component:?}");
     mark_removed(&sim);
     settled(&sim).await;
     assert_eq!((reason(&sim), present(&sim)), ("Removed".to_owned(), vec!["Namespace".to_owned()]));
@@ -289,7 +289,7 @@ async fn a_namespace_that_was_there_is_used_and_stays() {
 }
 
 #[tokio::test]
-async fn a_driver_of_somebody_elses_gets_nothing() {
+async fn a_driver_of_another_user_gets_nothing() {
     let sim = start_with(Driver { management: Management::External, ..Driver::default() });
     settled(&sim).await;
     assert_eq!((reason(&sim), present(&sim)), ("External".to_owned(), vec![]));

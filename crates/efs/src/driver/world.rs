@@ -45,7 +45,7 @@ pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> Wo
     World { config, objects, definition, needed_by }
 }
 
-/// SharedVolumes, and volumes that somebody made for this driver by hand.
+/// SharedVolumes, and volumes that a user made for this driver by hand.
 fn needed_by(view: &View<'_>, definition: &Seen<Option<DefinitionFacts>>) -> Seen<Vec<String>> {
     let volumes = view.list_live(&VOLUME, "", LIST_AGE).map(|volumes| {
         let ours = volumes.iter().filter(|volume| volume.text("/spec/csi/driver") == driver::DRIVER_NAME);

@@ -66,7 +66,7 @@ pub(super) fn service_account(config: &DriverConfig) -> Manifest {
     )
 }
 
-/// Reading its node tells the driver its zone; patching takes the start-up taint off.
+/// The driver reads its zone from its node; patching takes the start-up taint off.
 pub(super) fn cluster_role() -> Manifest {
     Manifest::new(
         &CLUSTER_ROLE,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::names::driver;
+use aquifer_base::NamespaceName;
 use k8s_openapi::api::core::v1::Toleration;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DriverConfig {
     /// Where the node plugin runs.
-    pub namespace: String,
+    pub namespace: NamespaceName,
     /// What it runs.
     pub images: Images,
     /// Labels of the nodes that it runs on; none means workers. Linux is required either way.

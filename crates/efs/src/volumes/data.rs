@@ -15,11 +15,13 @@ pub struct Data {
 impl Data {
     /// What a spec asks for; none when it names no file system.
     pub(super) fn wanted(spec: &SharedVolumeSpec) -> Option<Self> {
-        let data = Self {
-            file_system: spec.file_system_id.clone(),
-            access_point: spec.access_point_id.clone().filter(|access_point| !access_point.is_empty()),
-        };
-        (!data.file_system.is_empty()).then_some(data)
+        Self::asked_for(&spec.file_system_id, spec.access_point_id.as_deref().unwrap_or_default())
+    }
+
+    /// The same from the two fields of a spec, which are empty when they are not set.
+    pub(super) fn asked_for(file_system_id: &str, access_point_id: &str) -> Option<Self> {
+        let set = |id: &str| (!id.is_empty()).then(|| id.to_owned());
+        Some(Self { file_system: set(file_system_id)?, access_point: set(access_point_id) })
     }
 
     /// What a volume with this handle and these mount options holds. aws-efs-operator once wrote the access point as a mount

@@ -73,7 +73,7 @@ pub(super) fn decide(subject: &Subject, world: &World, now: Timestamp) -> Plan {
             return Plan::none().wake_after(IN_THE_WAY).status(conditions::namespace_ends(world));
         }
         let [volume_step, claim_step] = make(subject, &data, begun);
-        // The claim comes after the volume is surely ours: a claim that names somebody else's volume could get its data.
+        // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(conditions::provisioning(world, begun));
     }

@@ -105,13 +105,13 @@ fn wake_owner(child: &Object) -> Wakes {
 }
 
 /// The group of the SharedVolumes of one namespace that mean the same data.
-fn data_group(namespace: &str, file_system: &str, access_point: &str) -> String {
-    format!("{namespace}/{file_system}::{access_point}")
+fn data_group(namespace: &str, data: &Data) -> String {
+    format!("{namespace}/{}", data.handle())
 }
 
 fn data_group_of(shared: &Object) -> Option<String> {
-    let (file_system, access_point) = (shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"));
-    (!file_system.is_empty()).then(|| data_group(shared.namespace(), file_system, access_point))
+    let data = Data::asked_for(shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"))?;
+    Some(data_group(shared.namespace(), &data))
 }
 
 /// Every SharedVolume looks at the driver's readiness: nothing else about it may wake them all.

@@ -4,7 +4,7 @@ use aquifer_base::names;
 use aquifer_engine::Key;
 
 /// Name of the volume that we make. Volumes belong to the cluster, so namespace and name both go into it; a dash in either
-/// could make two of them equal (`a-b/c` and `a/b-c`), then a hash tells them apart.
+/// could make two of them equal (`a-b/c` and `a/b-c`), then a hash distinguishes them.
 pub fn volume_name(key: &Key) -> String {
     let parts = ["pv", &key.namespace, &key.name];
     if key.namespace.contains('-') || key.name.contains('-') {

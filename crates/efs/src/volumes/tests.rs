@@ -198,7 +198,7 @@ async fn damaged_marks_are_repaired_and_never_mistaken_for_a_deletion() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_owns_is_left_alone_and_named() {
+async fn what_another_user_owns_is_left_alone_and_named() {
     let foreign = |target: &ObjectRef| {
         json!({"metadata": {"namespace": target.key.namespace, "name": target.key.name},
             "spec": {"claimRef": {"namespace": "elsewhere", "name": "x"}}})
@@ -301,7 +301,7 @@ async fn twins_in_a_namespace_warn_each_other() {
 }
 
 #[tokio::test]
-async fn an_unreadable_spec_is_told_and_can_still_be_deleted() {
+async fn an_unreadable_spec_is_reported_and_can_still_be_deleted() {
     let sim = start();
     sim.model.put(&SHARED_VOLUME, json!({"metadata": {"namespace": "team", "name": "data"}}));
     settle(&sim).await;

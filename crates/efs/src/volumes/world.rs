@@ -124,9 +124,7 @@ fn duplicates(subject: &Subject, view: &View<'_>) -> Vec<String> {
     let shared = subject.object.as_ref();
     let data = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?));
     let (Some(shared), Some(data)) = (shared, data) else { return Vec::new() };
-    let access_point = data.access_point.unwrap_or_default();
-    let group =
-        view.group(&SHARED_VOLUME, &data_group(&subject.key.namespace, &data.file_system, &access_point));
+    let group = view.group(&SHARED_VOLUME, &data_group(&subject.key.namespace, &data));
     let others = group.known().into_iter().flatten();
     let others = others.filter(|other| other.uid() != shared.uid.as_str() && !other.deleting());
     others.map(|other| other.name().to_owned()).collect()

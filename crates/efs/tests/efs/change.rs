@@ -40,7 +40,7 @@ async fn an_edit_that_means_the_same_data_replaces_nothing() -> Result<()> {
     let (volume, claim) = tenant.pair("data").await?;
     let patch = json!({"apiVersion": "aws-efs.managed.openshift.io/v1alpha1", "kind": "SharedVolume",
         "metadata": {"labels": {"team": "blue"}}, "spec": {"fileSystemID": FILE_SYSTEM, "accessPointID": ACCESS_POINT}});
-    let apply = PatchParams::apply("somebody").force();
+    let apply = PatchParams::apply("another-user").force();
     tenant.shared_volumes().patch("data", &apply, &kube::api::Patch::Apply(&patch)).await?;
     // Something that the operator does later than it saw the edit.
     tenant.create("later", None).await?;

@@ -33,14 +33,14 @@ async fn without_an_access_point_the_root_of_the_file_system_is_mounted() -> Res
 }
 
 #[tokio::test]
-async fn the_status_names_claim_and_volume_and_speaks_about_this_generation() -> Result<()> {
+async fn the_status_names_claim_and_volume_and_is_about_this_generation() -> Result<()> {
     let tenant = Tenant::new().await?;
     tenant.create("data", Some(ACCESS_POINT)).await?;
     let (volume, claim) = tenant.pair("data").await?;
     let sv = tenant.ready("data").await?;
     let status = serde_json::to_value(sv.status.as_ref())?;
     assert_eq!(status["phase"], "Ready");
-    assert_eq!(status["message"], "", "there is nothing to tell");
+    assert_eq!(status["message"], "", "there is nothing to report");
     assert_eq!(
         status["claimRef"],
         json!({"apiGroup": "", "kind": "PersistentVolumeClaim", "name": "pvc-data"})
@@ -51,7 +51,7 @@ async fn the_status_names_claim_and_volume_and_speaks_about_this_generation() ->
     let ready = condition(&sv, "Ready").unwrap();
     assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("Bound")));
     assert_eq!(ready["observedGeneration"], json!(sv.metadata.generation));
-    assert!(condition(&sv, "DriverReady").is_some(), "the driver is told apart: {status}");
+    assert!(condition(&sv, "DriverReady").is_some(), "the driver has its own condition: {status}");
     assert!(condition(&sv, "Duplicate").is_none() && condition(&sv, "Progressing").is_none(), "{status}");
     assert_eq!(sv.finalizers(), ["aquifer.storage/shared-volume"]);
     Ok(())

@@ -54,7 +54,7 @@ async fn defect_2_recreated_with_other_ids_while_the_old_volume_was_dying_it_got
     );
     let taken = tenant.shared_volumes().create(&PostParams::default(), &body).await;
     assert!(matches!(taken, Err(kube::Error::Api(status)) if status.code == 409));
-    // ... and if somebody tears the old one out, the new one waits for the dying volume instead of using it.
+    // ... and if another user deletes the old one by force, the new one waits for the dying volume instead of using it.
     edit(&tenant.shared_volumes(), "data", &json!({"metadata": {"finalizers": null}})).await?;
     tenant.gone("data").await?;
     tenant.shared_volumes().create(&PostParams::default(), &body).await?;

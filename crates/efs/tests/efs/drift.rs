@@ -23,7 +23,7 @@ use aquifer_lab::kit::TestCluster;
 #[tokio::test]
 async fn whatever_is_changed_or_deleted_is_put_back_and_then_nothing_more_is_written() -> Result<()> {
     let test = TestCluster::start().await?;
-    // On OpenShift, as far as the operator can tell.
+    // On OpenShift, as far as the operator can see.
     constraints_api(&test).await?;
     let objects = Objects::on(&test)?;
     let operator = installed_operator(&test);
@@ -35,7 +35,7 @@ async fn whatever_is_changed_or_deleted_is_put_back_and_then_nothing_more_is_wri
         let before = objects.there(&kind).await?;
         let began = Instant::now();
         let renewed = matches!(damage, Damage::Delete | Damage::Swap(_));
-        inflict(&objects, &kind, &before, damage).await.with_context(|| format!("{kind}: {what}"))?;
+        apply_damage(&objects, &kind, &before, damage).await.with_context(|| format!("{kind}: {what}"))?;
         let after =
             restored(&objects, &kind, &before, renewed).await.with_context(|| format!("{kind}: {what}"))?;
         if !renewed {
@@ -74,7 +74,7 @@ async fn whatever_is_changed_or_deleted_is_put_back_and_then_nothing_more_is_wri
     no_writes(&test, mark).await
 }
 
-/// What somebody does to an object.
+/// What another user does to an object.
 enum Damage {
     Merge(Value),
     Json(Value),
@@ -206,7 +206,7 @@ fn damages() -> Vec<(&'static str, Kind, Damage)> {
     ]
 }
 
-async fn inflict(objects: &Objects, kind: &Kind, before: &DynamicObject, damage: Damage) -> Result<()> {
+async fn apply_damage(objects: &Objects, kind: &Kind, before: &DynamicObject, damage: Damage) -> Result<()> {
     match damage {
         Damage::Merge(patch) => drop(objects.patch(kind, &patch).await?),
         Damage::Json(patch) => drop(objects.json_patch(kind, patch).await?),
@@ -264,7 +264,7 @@ async fn tolerated_writers_keep_what_they_wrote(objects: &Objects) -> Result<()>
     Ok(())
 }
 
-/// A manager that says the same as we do adds nothing; a finalizer is a promise of somebody else's that we must not break.
+/// A manager that says the same as we do adds nothing; a finalizer is a promise of another owner that we must not break.
 async fn others_may_share_a_field_and_hold_an_object(objects: &Objects) -> Result<()> {
     let rules =
         json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}]);

@@ -103,7 +103,7 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
     objects.component("no longer lists the constraints", listed(None)).await?;
     objects.installed().await?;
 
-    // A Component that somebody deletes comes back, and nothing of the driver is made anew.
+    // A Component that another user deletes comes back, and nothing of the driver is made anew.
     let before = objects.uids(&PLAIN).await?;
     let old = objects.installed().await?;
     objects.components().delete(driver::COMPONENT, &DeleteParams::default()).await?;
@@ -188,7 +188,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
     assert_eq!(objects.present().await?, Vec::<String>::new());
     operator.crash();
 
-    // A CSIDriver of somebody else's: so is the whole driver. When it goes, ours comes by itself, into a namespace
+    // A CSIDriver of another owner: the whole driver belongs to that owner. When it goes, ours comes by itself, into a namespace
     // that was there before.
     let theirs = objects.create(&CSI_DRIVER, json!({"spec": {"attachRequired": false}})).await?;
     let namespace = objects.create(&NAMESPACE, json!({})).await?;
@@ -208,7 +208,7 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
     assert_eq!(content(&objects.there(&NAMESPACE).await?), content(&namespace));
     operator.crash();
 
-    // A StorageClass that somebody put in the place of ours.
+    // A StorageClass that another user put in the place of ours.
     objects.delete(&STORAGE_CLASS).await?;
     let theirs =
         objects.create(&STORAGE_CLASS, json!({"provisioner": "theirs", "parameters": {"a": "b"}})).await?;

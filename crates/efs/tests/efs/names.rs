@@ -1,4 +1,4 @@
-//! Names: long ones, equal ones, and those that somebody else has taken.
+//! Names: long ones, equal ones, and those that another owner has taken.
 
 use anyhow::Result;
 use aquifer_efs::volumes::volume_name;

@@ -1,4 +1,4 @@
-//! What somebody else does to volume and claim: damage is repaired in place, a loss is made good by a whole new pair.
+//! What another user does to volume and claim: damage is repaired in place, a loss is made good by a whole new pair.
 
 use anyhow::{Result, ensure};
 use aquifer_efs::names::labels;
@@ -76,7 +76,7 @@ async fn damaged_marks_of_the_volume_are_repaired_and_nothing_is_replaced() -> R
 /// Each is seen by a watch in another way: as a change, as an object of another owner, as a deletion.
 fn damages() -> [Value; 7] {
     [
-        json!({"metadata": {"labels": {labels::OWNER_NAME: "somebody-else"}}}),
+        json!({"metadata": {"labels": {labels::OWNER_NAME: "another-owner"}}}),
         json!({"metadata": {"labels": {labels::OWNER_NAMESPACE: null}}}),
         json!({"metadata": {"labels": {labels::OWNED: null}}}),
         json!({"metadata": {"labels": {labels::OWNED: "false", OWNER_UID: "not-the-uid"}}}),
@@ -146,7 +146,7 @@ async fn a_volume_that_was_cut_off_from_its_claim_serves_it_again() -> Result<()
 }
 
 #[tokio::test]
-async fn a_status_that_somebody_edits_tells_the_truth_again() -> Result<()> {
+async fn a_status_that_another_user_edits_is_corrected() -> Result<()> {
     let tenant = Tenant::new().await?;
     tenant.create("data", Some(ACCESS_POINT)).await?;
     let (volume, claim) = tenant.pair("data").await?;
@@ -155,7 +155,7 @@ async fn a_status_that_somebody_edits_tells_the_truth_again() -> Result<()> {
     let api = tenant.shared_volumes();
     api.patch_status("data", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&lies)).await?;
     tenant
-        .until("data", "tells the truth again", |shared| {
+        .until("data", "is correct again", |shared| {
             let status = shared.status.clone().unwrap_or_default();
             is_ready(shared)
                 && status.message.as_deref() == Some("")
@@ -168,7 +168,7 @@ async fn a_status_that_somebody_edits_tells_the_truth_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn our_finalizer_that_somebody_takes_off_comes_back() -> Result<()> {
+async fn our_finalizer_that_another_user_removes_comes_back() -> Result<()> {
     let tenant = Tenant::new().await?;
     tenant.create("data", Some(ACCESS_POINT)).await?;
     tenant.ready("data").await?;

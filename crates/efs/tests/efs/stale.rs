@@ -62,7 +62,8 @@ async fn a_change_is_carried_out_although_no_word_of_the_volumes_comes_through()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_the_operator_has_not_heard_of_is_not_taken_for_a_dying_one() -> Result<()> {
+async fn a_namespace_that_the_operator_has_not_seen_yet_is_not_taken_for_one_that_is_being_deleted()
+-> Result<()> {
     let test = exclusive().await?;
     let proxied = proxied(&test).await?;
     let operator = volumes_operator(&proxied);
@@ -70,10 +71,10 @@ async fn a_namespace_that_the_operator_has_not_heard_of_is_not_taken_for_a_dying
     first.create("data", None).await?;
     first.ready("data").await?;
     proxied.proxy.inject(Fault::HoldWatch { resource: "namespaces".into(), lists_as_of: None });
-    let unheard = Tenant::on(&test.cluster).await?;
-    unheard.create("data", Some(ACCESS_POINT)).await?;
-    unheard.ready("data").await?;
-    for tenant in [&first, &unheard] {
+    let unseen = Tenant::on(&test.cluster).await?;
+    unseen.create("data", Some(ACCESS_POINT)).await?;
+    unseen.ready("data").await?;
+    for tenant in [&first, &unseen] {
         tenant.delete("data").await?;
         tenant.gone("data").await?;
     }

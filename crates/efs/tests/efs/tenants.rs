@@ -40,8 +40,7 @@ async fn a_duplicate_in_one_namespace_is_warned_about_on_both_as_long_as_it_last
     tenant.ready("one").await?;
     tenant.create("two", Some(ACCESS_POINT)).await?;
     for (name, twin) in [("one", "two"), ("two", "one")] {
-        let sv =
-            tenant.until(name, "is told about its twin", |sv| condition(sv, "Duplicate").is_some()).await?;
+        let sv = tenant.until(name, "names its twin", |sv| condition(sv, "Duplicate").is_some()).await?;
         let duplicate = condition(&sv, "Duplicate").context("no condition")?;
         assert_eq!(duplicate["status"], "True");
         assert!(duplicate["message"].as_str().unwrap_or_default().contains(twin), "{duplicate}");
@@ -53,7 +52,7 @@ async fn a_duplicate_in_one_namespace_is_warned_about_on_both_as_long_as_it_last
     Ok(())
 }
 
-/// Somebody who may edit one namespace, by the built-in role, and nothing else.
+/// A user who may edit one namespace, by the built-in role, and nothing else.
 async fn editor(tenant: &Tenant, user: &str) -> Result<Client> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -79,7 +78,7 @@ fn wish(name: &str, spec: &Value) -> Result<SharedVolume> {
 }
 
 /// Events about a SharedVolume as its owner sees them.
-async fn told(client: &Client, tenant: &Tenant, name: &str, reason: &str) -> Result<Event> {
+async fn reported(client: &Client, tenant: &Tenant, name: &str, reason: &str) -> Result<Event> {
     let events: Api<Event> = Api::namespaced(client.clone(), &tenant.name);
     eventually(DEADLINE, &format!("an event {reason} about {name}"), || async {
         let all = events.list(&ListParams::default()).await?.items;
@@ -137,7 +136,8 @@ async fn wrong_ids_are_refused_at_apply_with_words_that_help() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_quota_in_the_way_is_told_by_the_status_and_an_event_and_heals_when_it_is_lifted() -> Result<()> {
+async fn a_quota_in_the_way_is_reported_by_the_status_and_an_event_and_heals_when_it_is_lifted() -> Result<()>
+{
     let tenant = Tenant::new().await?;
     let client = editor(&tenant, "finn").await?;
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
@@ -157,7 +157,7 @@ async fn a_quota_in_the_way_is_told_by_the_status_and_an_event_and_heals_when_it
     let sv = theirs.shared_volumes().get("data").await?;
     let status = serde_json::to_value(sv.status)?;
     assert_eq!((&status["phase"], &status["message"]), (&json!("Failed"), &json!(message)));
-    let event = told(&client, &tenant, "data", "AccessDenied").await?;
+    let event = reported(&client, &tenant, "data", "AccessDenied").await?;
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert!(event.message.unwrap_or_default().contains("exceeded quota"));
     quotas.delete("none", &kube::api::DeleteParams::default()).await?;
@@ -167,7 +167,7 @@ async fn a_quota_in_the_way_is_told_by_the_status_and_an_event_and_heals_when_it
 }
 
 #[tokio::test]
-async fn pods_and_strangers_in_the_way_are_told_by_events_too() -> Result<()> {
+async fn pods_and_strangers_in_the_way_are_reported_by_events_too() -> Result<()> {
     let tenant = Tenant::new().await?;
     let client = editor(&tenant, "gwen").await?;
     let theirs = tenant.seen_by(client.clone());
@@ -175,7 +175,7 @@ async fn pods_and_strangers_in_the_way_are_told_by_events_too() -> Result<()> {
     theirs.ready("used").await?;
     tenant.pod("holder", "pvc-used").await?;
     theirs.delete("used").await?;
-    let event = told(&client, &tenant, "used", "InUse").await?;
+    let event = reported(&client, &tenant, "used", "InUse").await?;
     assert!(event.message.unwrap_or_default().contains("holder"));
     let foreign = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": "pvc-taken", "namespace": tenant.name},
@@ -183,9 +183,9 @@ async fn pods_and_strangers_in_the_way_are_told_by_events_too() -> Result<()> {
             "resources": {"requests": {"storage": "5Gi"}}}});
     install::apply(&tenant.client, foreign).await?;
     theirs.create("taken", None).await?;
-    let event = told(&client, &tenant, "taken", "Conflict").await?;
+    let event = reported(&client, &tenant, "taken", "Conflict").await?;
     assert!(event.message.unwrap_or_default().contains("pvc-taken"));
-    // What is told again is counted, not repeated.
+    // What is reported again is counted, not repeated.
     let forgotten = Patch::Merge(json!({"status": {"conditions": []}}));
     tenant.shared_volumes().patch_status("taken", &PatchParams::default(), &forgotten).await?;
     let events: Api<Event> = Api::namespaced(client.clone(), &tenant.name);

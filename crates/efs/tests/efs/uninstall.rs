@@ -45,10 +45,10 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
     let uninstall = Uninstall::new(test.cluster.client()?);
     let found = uninstall.shared_volumes().await?;
     assert_eq!(found, [format!("{}/data", tenant.name), format!("{}/more", tenant.name)]);
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&reported);
     let running = tokio::spawn(async move {
-        uninstall.run(PATIENCE, |progress| tell.lock().unwrap().push(progress.to_string())).await
+        uninstall.run(PATIENCE, |progress| report.lock().unwrap().push(progress.to_string())).await
     });
 
     // Everything that holds is named: the pod on its SharedVolume, the SharedVolume and the foreign volume on the driver.
@@ -59,7 +59,7 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
     removing(&objects, &holders).await?;
     assert_eq!(objects.present().await?.len(), PLAIN.len(), "the driver goes last");
 
-    // The marker stops repair: what somebody takes away now stays away.
+    // The marker stops repair: what a user takes away now stays away.
     objects.delete(&STORAGE_CLASS).await?;
     operator.resync();
     looked_again(&operator).await?;
@@ -75,8 +75,8 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
     let mark = test.cluster.audit().mark()?;
     volumes.delete("by-hand", &DeleteParams::default()).await?;
     assert_eq!(running.await??, Progress::Done);
-    let told = told.lock().unwrap().clone();
-    assert!(told.iter().any(|line| line.contains("PersistentVolume by-hand")), "{told:?}");
+    let reported = reported.lock().unwrap().clone();
+    assert!(reported.iter().any(|line| line.contains("PersistentVolume by-hand")), "{reported:?}");
 
     nothing_is_left(&objects).await?;
     let deleted: Vec<String> = deletions(&test.writes_since(mark)?);
@@ -186,7 +186,7 @@ async fn deleting_the_definition_of_shared_volumes_uninstalls() -> Result<()> {
     let component = objects.components().get(driver::COMPONENT).await?;
     assert_eq!(component.spec.desired, None, "nobody wrote a marker");
 
-    // A person who asks for an uninstall on top is told that it is done, and with the definition the driver is back.
+    // A person who asks for an uninstall on top is answered that it is done, and with the definition the driver is back.
     let uninstall = Uninstall::new(test.cluster.client()?);
     assert_eq!(uninstall.shared_volumes().await?, Vec::<String>::new());
     aquifer_lab::install::crds(&objects.client).await?;

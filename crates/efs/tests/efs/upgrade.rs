@@ -18,7 +18,7 @@ use super::harness::{condition, installed_operator, passes, resync_volumes};
 use super::objects::{Objects, driver_passes};
 use super::tenant::{is_bound, is_ready};
 
-/// With its pairs; one more is not Ready, because a claim of somebody else has the name of its claim.
+/// With its pairs; one more is not Ready, because a claim of another owner has the name of its claim.
 const READY: usize = 300;
 const DEADLINE: Duration = Duration::from_mins(1);
 

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_its_own_room_for_temporary_files_and_its_failure_is_told() {
+    fn a_program_has_its_own_directory_for_temporary_files_and_its_failure_is_reported() {
         let cache = tempfile::tempdir().unwrap();
         let mut work = Work::begin(cache.path(), "a", "building").unwrap();
         work.run(Command::new("sh").args(["-c", "mktemp && exit $CODE"]).env("CODE", "0")).unwrap();

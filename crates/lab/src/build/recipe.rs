@@ -1,7 +1,7 @@
 //! Programs and images made from the recipes in `lab/`: built once for each content, kept outside the checkout. Runs none of them.
 //!
 //! A recipe is a directory with a Go module, and with a `Containerfile` when it makes an image. Its name in the
-//! cache has a hash of all its files, of the compiler's version and of what all programs are told, so a change builds it anew and a fresh
+//! cache has a hash of all its files, of the compiler's version and of the arguments of all programs, so a change builds it anew and a fresh
 //! clone finds it.
 
 mod key;
@@ -43,7 +43,7 @@ pub struct Image {
 /// Builds the Go program of a recipe, or finds it in the cache. Blocks.
 pub fn program(recipe: &str) -> Result<PathBuf> {
     let source = source_dir(recipe);
-    let key = key_of(&[&source], &told_to_go(&source))?;
+    let key = key_of(&[&source], &go_key_part(&source))?;
     let dir = once(&format!("{recipe}-{key}"), &format!("building {recipe} from source"), |dir, work| {
         let mut go = Command::new("go");
         go.args(go_arguments(&source, &dir.join(recipe))).envs(GO_ENVIRONMENT);
@@ -52,13 +52,13 @@ pub fn program(recipe: &str) -> Result<PathBuf> {
     Ok(dir.join(recipe))
 }
 
-/// What Go is told to make a program.
+/// The arguments with which Go makes a program.
 fn go_arguments(source: &Path, program: &Path) -> Vec<OsString> {
     // A module without code of its own names a program of another module as its tool.
     let package = if source.join("main.go").is_file() { "." } else { "tool" };
-    // Some programs want to be told their version by the linker.
-    let told = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
-    let flags = format!("-s -w {}", told.trim());
+    // Some programs get their version from the linker.
+    let ldflags = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
+    let flags = format!("-s -w {}", ldflags.trim());
     let mut arguments: Vec<OsString> =
         ["build", "-trimpath", "-ldflags", &flags, "-o"].map(OsString::from).into();
     arguments.extend([program.into(), package.into()]);
@@ -68,7 +68,7 @@ fn go_arguments(source: &Path, program: &Path) -> Vec<OsString> {
 /// Builds the image of a recipe around its program, or finds it in the cache. Blocks.
 pub fn image(recipe: &str) -> Result<Image> {
     let source = source_dir(recipe);
-    let key = key_of(&[&source], &told_to_all(&source))?;
+    let key = key_of(&[&source], &image_key_part(&source))?;
     let name = format!("{REGISTRY}/{recipe}:{key}");
     let program = program(recipe)?;
     let dir =
@@ -102,7 +102,7 @@ pub fn archive_of(containerfile: &Path, program: &Path, name: &str, archive: &Pa
 /// The name of the archive in a directory that [`once`] made.
 pub const ARCHIVE: &str = "image.tar";
 
-/// What buildah is told: to make an image, and then to write it down.
+/// The arguments of two runs of buildah: one makes an image, the other writes it as an archive.
 pub(crate) fn packing(file: &Path, context: &Path, name: &str, archive: &Path) -> [Vec<OsString>; 2] {
     // The label would be the version of buildah: the same content would have other bytes on another machine.
     let flags = ["--isolation", "chroot", "--pull-never", "--timestamp", "0", "--identity-label=false"];
@@ -115,21 +115,21 @@ pub(crate) fn packing(file: &Path, context: &Path, name: &str, archive: &Path) -
     [make, vec!["push".into(), "--quiet".into(), name.into(), target]]
 }
 
-/// What Go is told for a recipe, as a part of a key.
-fn told_to_go(source: &Path) -> Vec<OsString> {
+/// The environment and the arguments of Go for a recipe, as a part of a key.
+fn go_key_part(source: &Path) -> Vec<OsString> {
     let environment = GO_ENVIRONMENT.map(|(name, value)| format!("{name}={value}").into());
     environment.into_iter().chain(go_arguments(source, NOWHERE.as_ref())).collect()
 }
 
-/// What buildah is told for any image, as a part of a key.
-pub fn told_to_buildah() -> Vec<OsString> {
+/// The arguments of buildah for any image, as a part of a key.
+pub fn buildah_key_part() -> Vec<OsString> {
     let nowhere = Path::new(NOWHERE);
     packing(nowhere, nowhere, NOWHERE, nowhere).concat()
 }
 
-/// What both are told for the image of a recipe.
-pub(crate) fn told_to_all(source: &Path) -> Vec<OsString> {
-    [told_to_go(source), told_to_buildah()].concat()
+/// Those of Go and of buildah for the image of a recipe, as a part of a key.
+pub(crate) fn image_key_part(source: &Path) -> Vec<OsString> {
+    [go_key_part(source), buildah_key_part()].concat()
 }
 
 /// The directory `name` of the cache, filled by `build` unless it is there. Several processes that need it build it once.

@@ -192,8 +192,8 @@ impl ControlPlane {
     }
 }
 
-/// Whether the words of a server mean that another program has its port.
-pub(crate) fn says_port_taken(text: &str) -> bool {
+/// Whether the output of a server means that another program has its port.
+pub(crate) fn is_port_taken(text: &str) -> bool {
     text.contains(PORT_TAKEN)
 }
 

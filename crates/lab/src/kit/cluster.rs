@@ -35,7 +35,7 @@ impl TestCluster {
         writes_since(&self.cluster, mark)
     }
 
-    /// Waits until the operator has not written for longer than a status that can wait does wait; gives the mark of that silence.
+    /// Waits until the operator has not written for longer than a status that can wait does wait; gives the mark of that moment.
     pub async fn settled(&self) -> Result<Mark> {
         eventually(DEADLINE, "the operator stops writing", || async {
             let mark = self.cluster.audit().mark()?;

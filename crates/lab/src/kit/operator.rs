@@ -33,7 +33,7 @@ pub struct Operator {
     pub metrics: Metrics,
 }
 
-/// What an operator is told to run, while it starts.
+/// What an operator is to run, while it starts.
 pub struct Controllers {
     context: Context,
     running: Vec<BoxFuture<'static, ()>>,

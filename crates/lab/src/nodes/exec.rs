@@ -14,11 +14,11 @@ impl Cluster {
     pub async fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<String> {
         let mut args = vec!["exec", "--namespace", namespace, pod, "--"];
         args.extend(command);
-        self.kubectl_says(&args).await
+        self.kubectl_output(&args).await
     }
 
     /// Runs kubectl as the user who may do everything and gives what it printed. Fails when it fails, or takes over a minute.
-    pub async fn kubectl_says(&self, args: &[&str]) -> Result<String> {
+    pub async fn kubectl_output(&self, args: &[&str]) -> Result<String> {
         let mut kubectl: tokio::process::Command = self.kubectl().into();
         let ran = kubectl.args(args).kill_on_drop(true).output();
         let shown = || format!("kubectl {}", args.join(" "));

@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Nodes;
-use super::ground::ip_batch;
+use super::linux_namespaces::ip_batch;
 use super::plan::{CORE, NodePlan};
 use crate::cluster::{Cluster, blocking};
 use crate::eventually;
@@ -107,12 +107,12 @@ impl Node<'_> {
         let flags = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=50s"];
         let mut args = vec!["drain", self.name()];
         args.extend(flags);
-        self.cluster.kubectl_says(&args).await.map(drop)
+        self.cluster.kubectl_output(&args).await.map(drop)
     }
 
     /// Lets pods come again after [`Node::drain`].
     pub async fn uncordon(&self) -> Result<()> {
-        self.cluster.kubectl_says(&["uncordon", self.name()]).await.map(drop)
+        self.cluster.kubectl_output(&["uncordon", self.name()]).await.map(drop)
     }
 
     /// Ends every process of the node at once, as when its power fails. Its disk stays.
@@ -124,7 +124,7 @@ impl Node<'_> {
     /// Starts it again after [`Node::power_off`], with what it has on its disk.
     pub async fn power_on(&self) -> Result<()> {
         let (nodes, supervisor, index) = (self.nodes.clone(), self.supervisor(), self.index);
-        blocking(move || nodes.raise_machine(&supervisor, index)).await
+        blocking(move || nodes.boot_node(&supervisor, index)).await
     }
 
     /// Takes it out of the cluster for good: its object is deleted and its processes end.

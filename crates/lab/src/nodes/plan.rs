@@ -140,7 +140,7 @@ impl Plan {
             args: vec![
                 "relay".into(),
                 format!("127.0.0.1:{port}"),
-                dir.join(super::ground::CORE_NETWORK).display().to_string(),
+                dir.join(super::linux_namespaces::CORE_NETWORK).display().to_string(),
                 format!("127.0.0.1:{port}"),
                 dir.join(RELAY).display().to_string(),
             ],

@@ -19,8 +19,8 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use serde_json::json;
 
-use super::ground::{BRIDGE, CORE_NETWORK, ip_batch};
 use super::host::{network_of, run};
+use super::linux_namespaces::{BRIDGE, CORE_NETWORK, ip_batch};
 use super::node::enter;
 use super::plan::{CORE, NODE_RANGE, POD_RANGE, WIDE_AREA_RANGE};
 use crate::cluster::{Cluster, blocking};
@@ -70,9 +70,9 @@ impl std::fmt::Display for Exposed {
 pub struct WideArea {
     ends: Vec<End>,
     state: Mutex<(u64, LineState)>,
-    // Before the home, as in a cluster.
+    // Before the directory, as in a cluster.
     supervisor: Supervisor,
-    home: Directory,
+    directory: Directory,
 }
 
 #[derive(Debug, Clone)]
@@ -94,13 +94,13 @@ impl Lab {
         let tools = clusters[0].nodes()?.plan.tools.clone();
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("wide-area-{}-{n}", std::process::id());
-        let (home, supervisor) = blocking(move || {
-            let home = Directory::claim(&directory::root(), &name)?;
-            let supervisor = Supervisor::start(home.dir())?;
-            Ok((home, supervisor))
+        let (directory, supervisor) = blocking(move || {
+            let directory = Directory::claim(&directory::root(), &name)?;
+            let supervisor = Supervisor::start(directory.dir())?;
+            Ok((directory, supervisor))
         })
         .await?;
-        let area = WideArea { ends, state: Mutex::default(), supervisor, home };
+        let area = WideArea { ends, state: Mutex::default(), supervisor, directory };
         area.start(tools).await?;
         Ok(area)
     }
@@ -169,7 +169,7 @@ impl End {
 
 impl WideArea {
     async fn start(&self, tools: PathBuf) -> Result<()> {
-        let file = |name: &str| self.home.dir().join(name).display().to_string();
+        let file = |name: &str| self.directory.dir().join(name).display().to_string();
         self.write_settings()?;
         let mut args = vec!["wide-area".into(), file(SETTINGS), file(APPLIED), "0".into()];
         for end in &self.ends {
@@ -250,7 +250,7 @@ impl WideArea {
         state.0 += 1;
         let mut text = serde_json::to_value(state.1)?;
         text["number"] = json!(state.0);
-        let path = self.home.dir().join(SETTINGS);
+        let path = self.directory.dir().join(SETTINGS);
         let new = path.with_extension("new");
         std::fs::write(&new, text.to_string())?;
         // At once: the reader never sees half of it.
@@ -259,13 +259,13 @@ impl WideArea {
 
     async fn wait_until_applied(&self) -> Result<()> {
         let number = self.state.lock().unwrap_or_else(PoisonError::into_inner).0.to_string();
-        eventually(Duration::from_secs(10), "the line is as it was told to be", || async {
+        eventually(Duration::from_secs(10), "the line has its new settings", || async {
             ensure!(
                 !self.supervisor.has_ended(LINE),
                 "its process ended: {}",
                 self.supervisor.last_lines(LINE)
             );
-            Ok((std::fs::read_to_string(self.home.dir().join(APPLIED)).ok() == Some(number.clone()))
+            Ok((std::fs::read_to_string(self.directory.dir().join(APPLIED)).ok() == Some(number.clone()))
                 .then_some(()))
         })
         .await

@@ -34,7 +34,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// A claimed directory. It is removed when this is dropped, unless the user wants to keep it or something is left that only
-/// the directory tells of. The next sweep tries again then.
+/// the directory names. The next sweep tries again then.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -133,7 +133,7 @@ pub(crate) fn sweep(root: &Path) -> Result<()> {
     sweep_locked(&root)
 }
 
-/// One directory that cannot be cleaned up is no reason to leave the others, but it is told.
+/// One directory that cannot be cleaned up is no reason to leave the others, but it is reported.
 fn sweep_locked(root: &Path) -> Result<()> {
     let mut outcomes = Vec::new();
     for entry in std::fs::read_dir(root)? {

@@ -48,7 +48,7 @@ pub(crate) fn remove(dir: &Path) -> Result<()> {
     all(outcomes)
 }
 
-/// One error that tells of all.
+/// One error that names all of them.
 pub(crate) fn all(outcomes: Vec<Result<()>>) -> Result<()> {
     let errors: Vec<String> =
         outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
@@ -68,7 +68,7 @@ fn detach(device: &String, dir: &Path) -> Result<()> {
     }
 }
 
-/// The loop devices whose file is in the directory, after those that kubelets have laid over them.
+/// The loop devices whose file is in the directory, after those that kubelets have set up on top of them.
 pub(crate) fn loop_devices(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
     let of_ours = |device: &Path| {
@@ -184,7 +184,7 @@ for file in /sys/block/loop*/loop/backing_file; do
         "$dir"/*) device=${{file#/sys/block/}}; device=/dev/${{device%%/*}} ;;
         *) continue ;;
     esac
-    # What a kubelet has laid over it goes first.
+    # What a kubelet has set up on top of it goes first.
     entry=$(stat -c '%Hd:%Ld %i' "$device")
     losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO | while read -r upper filesystem number; do
         [ "$filesystem $number" != "$entry" ] || losetup --detach "$upper"

@@ -1,4 +1,4 @@
-//! Processes that a cluster directory speaks of in its `*.pid` files. Ends no process that is not provably of that directory.
+//! Processes that the `*.pid` files of a cluster directory name. Ends no process that is not provably of that directory.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(crate) fn is_gone(pid: Pid) -> bool {
     has_ended(&proc) && threads <= 1
 }
 
-/// A zombie, or gone altogether. Speaks of the first thread only.
+/// A zombie, or gone altogether. Looks at the first thread only.
 fn has_ended(proc: &Path) -> bool {
     let Ok(stat) = std::fs::read_to_string(proc.join("stat")) else { return true };
     // The state follows the name, which is in brackets and may hold brackets itself.
@@ -74,7 +74,7 @@ pub(crate) fn end_all(dir: &Path, mut ending: Vec<(String, Pid)>, patience: Dura
     let started = Instant::now();
     loop {
         for (name, pid) in all_recorded(dir) {
-            // It may have ended by itself in between; the next look tells.
+            // It may have ended by itself in between; the next look shows it.
             let _ = kill_process(pid, Signal::KILL);
             if !ending.iter().any(|(_, known)| *known == pid) {
                 ending.push((name, pid));

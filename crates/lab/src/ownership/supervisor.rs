@@ -28,7 +28,7 @@ const SCRIPT: &str = "supervisor.sh";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `$$` goes along so that a program can see whether the supervisor died before the wish for the signal was in place.
-const SUPERVISOR: &str = r#"# Starts what it is told to, one start script a line; ends all of it when the pipe closes.
+const SUPERVISOR: &str = r#"# Starts the scripts that it reads from its standard input, one a line; ends all of it when the pipe closes.
 # When the owner ends while a program here is stopped, the kernel sends this signal to the whole group. Programs get it unchanged.
 trap : HUP
 echo $$ > supervisor.pid

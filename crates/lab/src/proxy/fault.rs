@@ -180,7 +180,7 @@ pub enum Fault {
         /// `plural` or `plural.group`.
         resource: String,
     },
-    /// The next watch of a resource that starts at a resourceVersion is told that it is too old.
+    /// The next watch of a resource that starts at a resourceVersion is answered that it is too old.
     Gone {
         /// `plural` or `plural.group`.
         resource: String,

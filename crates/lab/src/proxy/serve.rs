@@ -105,11 +105,11 @@ async fn handle(
     let call = Call::new(&parts.method, &parts.uri, &body);
     let plan = match shared.arrive(&call, || digest(&body), &client_run) {
         Ok(plan) => plan,
-        Err(Dead) => return silence().await,
+        Err(Dead) => return never_answers().await,
     };
     let plan = match ready(plan, &shared).await {
         Ok(plan) => plan,
-        Err(Dead) => return silence().await,
+        Err(Dead) => return never_answers().await,
     };
     let instead = match plan.verdict {
         Verdict::Forward => None,
@@ -118,7 +118,7 @@ async fn handle(
         Verdict::Fail { status, retry_after } => Some(answer::failure(
             status,
             &call.method,
-            "the fault proxy was told to fail this request",
+            "the fault proxy was asked to fail this request",
             retry_after,
         )),
     };
@@ -160,7 +160,7 @@ async fn finish(plan: Plan, call: &Call, response: Option<Response<Body>>) -> Re
     let status = response.as_ref().map(Response::status);
     match plan.admitted.answered(status, after) {
         Ok(()) => deliver(after, call, response.ok_or(Closed)?),
-        Err(Dead) => silence().await,
+        Err(Dead) => never_answers().await,
     }
 }
 
@@ -192,7 +192,7 @@ async fn write(
     match sent.await {
         Ok(Ok(Some(reply))) => deliver(after, &call, reply.map(answer::full)),
         Ok(Ok(None)) | Err(_) => Err(Closed),
-        Ok(Err(Dead)) => silence().await,
+        Ok(Err(Dead)) => never_answers().await,
     }
 }
 
@@ -220,7 +220,7 @@ async fn read(
     let reply = server.send(request).await;
     let status = reply.as_ref().ok().map(Response::status);
     if plan.admitted.answered(status, after).is_err() {
-        return silence().await;
+        return never_answers().await;
     }
     let reply = reply.map_err(|error| {
         tracing::debug!(error = format!("{error:#}"), "no answer from the API server");
@@ -251,7 +251,7 @@ fn deliver(after: After, call: &Call, reply: Response<Body>) -> Result<Response<
         After::Timeout => Ok(answer::failure(
             StatusCode::GATEWAY_TIMEOUT,
             &call.method,
-            "the fault proxy forwarded this request and was told to hide the answer",
+            "the fault proxy forwarded this request and was asked to hide the answer",
             None,
         )),
     }
@@ -269,7 +269,7 @@ async fn tunnel(
     let reply = server.send(request).await;
     let status = reply.as_ref().ok().map(Response::status);
     if plan.admitted.answered(status, plan.after).is_err() {
-        return silence().await;
+        return never_answers().await;
     }
     let mut reply = reply.map_err(|_| Closed)?;
     if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -296,8 +296,8 @@ async fn tunnel(
     Ok(Response::from_parts(parts, answer::full(Bytes::new())))
 }
 
-/// What the client of a dead connection hears. The connection is closed from outside when the victim is dead.
-async fn silence<T>() -> T {
+/// The client of a dead connection gets no answer. The connection is closed from outside when the victim is dead.
+async fn never_answers<T>() -> T {
     std::future::pending().await
 }
 
@@ -313,7 +313,7 @@ fn outgoing(mut parts: Parts, body: Bytes, call: &Call, plan: &Plan) -> Request<
         headers.insert(UPGRADE, upgrade);
     }
     if call.kind == CallKind::Watch {
-        // Events are told apart by lines of plain JSON.
+        // Events are separated by lines of plain JSON.
         headers.remove(ACCEPT_ENCODING);
         prefer_json(headers);
     }

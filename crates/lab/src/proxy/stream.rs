@@ -65,7 +65,7 @@ async fn pump(watch: OpenWatch, mut lines: Lines, sender: mpsc::Sender<Result<By
     }
 }
 
-/// Whether a line tells of an object, and not only of progress or an error.
+/// Whether a line is about an object, and not only of progress or an error.
 fn is_change(line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Event<'a> {

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_told_from_what_is_not_counted() {
+    fn writes_are_distinguished_from_what_is_not_counted() {
         use CallKind::{Read, Uncounted, Watch, Write};
         let cases = [
             (Method::GET, "/api/v1/pods", "", Read),

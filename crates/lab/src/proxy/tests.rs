@@ -2,7 +2,7 @@
 
 mod crash;
 mod errors;
-mod stand;
+mod harness;
 mod watches;
 
 use std::time::Duration;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use http::Method;
 
 use super::{Proxy, Upstream};
-use stand::{Client, Stand, pod};
+use harness::{Client, Harness, pod};
 
 #[tokio::test]
 async fn requests_and_answers_pass_unchanged() {
-    let stand = Stand::start().await;
-    let client = Client::new(stand.proxy.url());
+    let harness = Harness::start().await;
+    let client = Client::new(harness.proxy.url());
     let reply = client
         .send_with(
             Method::POST,
@@ -23,7 +23,7 @@ async fn requests_and_answers_pass_unchanged() {
             r#"{"metadata":{"name":"p"}}"#,
             &[
                 ("authorization", "Bearer secret"),
-                ("impersonate-user", "somebody"),
+                ("impersonate-user", "another-user"),
                 ("content-type", "application/json"),
             ],
         )
@@ -31,44 +31,44 @@ async fn requests_and_answers_pass_unchanged() {
         .unwrap();
     assert_eq!(reply.status, 201);
     assert_eq!(reply.header("x-from"), Some("server"));
-    let seen = stand.seen();
+    let seen = harness.seen();
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!(seen[0].method, Method::POST);
     assert_eq!(seen[0].uri, "/api/v1/namespaces/a/pods?fieldManager=m%20x");
     assert_eq!(seen[0].body, r#"{"metadata":{"name":"p"}}"#);
     assert_eq!(seen[0].header("authorization"), Some("Bearer secret"));
-    assert_eq!(seen[0].header("impersonate-user"), Some("somebody"));
-    assert_eq!(seen[0].header("host"), Some(stand.server_address().as_str()));
+    assert_eq!(seen[0].header("impersonate-user"), Some("another-user"));
+    assert_eq!(seen[0].header("host"), Some(harness.server_address().as_str()));
 }
 
 #[tokio::test]
-async fn the_server_is_spoken_to_over_tls_and_must_prove_itself() {
-    let secure = stand::Tls::new();
-    let stand = Stand::start_tls(&secure).await;
-    let client = Client::new(stand.proxy.url());
+async fn requests_go_to_the_server_over_tls_and_its_certificate_is_checked() {
+    let secure = harness::Tls::new();
+    let harness = Harness::start_tls(&secure).await;
+    let client = Client::new(harness.proxy.url());
     assert_eq!(client.send(Method::GET, "/version", "").await.unwrap().status, 200);
 
-    let stranger = stand::Tls::new();
+    let stranger = harness::Tls::new();
     let wrong = Proxy::start(Upstream {
-        url: format!("https://{}", stand.server_address()),
+        url: format!("https://{}", harness.server_address()),
         ca_pem: stranger.ca_pem(),
     })
     .await
     .unwrap();
     let client = Client::new(wrong.url());
     assert!(client.send(Method::GET, "/version", "").await.is_err());
-    assert_eq!(stand.seen().len(), 1);
+    assert_eq!(harness.seen().len(), 1);
 
     let without =
-        Proxy::start(Upstream { url: format!("https://{}", stand.server_address()), ca_pem: Vec::new() })
+        Proxy::start(Upstream { url: format!("https://{}", harness.server_address()), ca_pem: Vec::new() })
             .await;
     assert!(without.is_err());
 }
 
 #[tokio::test]
 async fn only_writes_are_counted_and_reset_starts_again() {
-    let stand = Stand::start().await;
-    let client = Client::new(stand.proxy.url());
+    let harness = Harness::start().await;
+    let client = Client::new(harness.proxy.url());
     let requests = [
         (Method::GET, "/api/v1/pods", ""),
         (Method::POST, "/api/v1/namespaces/a/pods", r#"{"metadata":{"name":"p"}}"#),
@@ -81,7 +81,7 @@ async fn only_writes_are_counted_and_reset_starts_again() {
     for (method, uri, body) in requests {
         client.send(method, uri, body).await.unwrap();
     }
-    let writes = stand.proxy.writes();
+    let writes = harness.proxy.writes();
     let short: Vec<_> = writes
         .iter()
         .map(|write| (write.n, write.method.as_str(), write.object.as_deref(), write.status))
@@ -96,65 +96,65 @@ async fn only_writes_are_counted_and_reset_starts_again() {
     );
     assert!(writes.iter().all(|write| write.forwarded), "{writes:?}");
     assert_eq!(writes[0].body_digest.len(), 64);
-    assert_eq!(stand.seen().len(), 7);
+    assert_eq!(harness.seen().len(), 7);
 
-    stand.proxy.reset();
-    assert!(stand.proxy.writes().is_empty());
+    harness.proxy.reset();
+    assert!(harness.proxy.writes().is_empty());
     client.send(Method::POST, "/api/v1/namespaces/a/pods", &pod("q")).await.unwrap();
-    assert_eq!(stand.proxy.writes()[0].n, 1);
+    assert_eq!(harness.proxy.writes()[0].n, 1);
 }
 
 #[tokio::test]
 async fn idle_is_when_no_write_has_come_for_a_while_and_none_is_open() {
-    let stand = Stand::start().await;
-    let client = Client::new(stand.proxy.url());
+    let harness = Harness::start().await;
+    let client = Client::new(harness.proxy.url());
     let quiet = Duration::from_millis(30);
-    assert!(stand.proxy.wait_idle(quiet, Duration::from_secs(5)).await);
+    assert!(harness.proxy.wait_idle(quiet, Duration::from_secs(5)).await);
 
-    let open = stand.send_stuck(&client).await;
-    assert_eq!(stand.proxy.in_flight(), 1);
-    assert!(!stand.proxy.wait_idle(quiet, Duration::from_millis(100)).await);
-    stand.free_stuck();
-    assert!(stand.proxy.wait_idle(quiet, Duration::from_secs(5)).await);
-    assert_eq!(stand.proxy.in_flight(), 0);
+    let open = harness.send_stuck(&client).await;
+    assert_eq!(harness.proxy.in_flight(), 1);
+    assert!(!harness.proxy.wait_idle(quiet, Duration::from_millis(100)).await);
+    harness.free_stuck();
+    assert!(harness.proxy.wait_idle(quiet, Duration::from_secs(5)).await);
+    assert_eq!(harness.proxy.in_flight(), 0);
     assert_eq!(open.await.unwrap().unwrap().status, 200);
 }
 
 #[tokio::test]
 async fn a_dropped_proxy_closes_its_connections_and_its_port() {
-    let mut stand = Stand::start().await;
-    let client = Client::new(stand.proxy.url());
+    let mut harness = Harness::start().await;
+    let client = Client::new(harness.proxy.url());
     let mut watch = client.watch("/api/v1/pods?watch=1").await;
-    stand.drop_proxy().await;
+    harness.drop_proxy().await;
     assert_eq!(watch.next().await, None);
     assert!(client.send(Method::GET, "/version", "").await.is_err());
 }
 
 #[tokio::test]
 async fn an_upgraded_connection_carries_bytes_both_ways_until_the_crash() {
-    let stand = Stand::start().await;
-    let mut stream = stand::upgraded(stand.proxy.url(), "/api/v1/namespaces/a/pods/p/exec").await;
-    assert_eq!(stand::echo(&mut stream, b"hello").await.as_deref(), Some(&b"hello"[..]));
-    stand.proxy.crash();
-    assert_eq!(stand::echo(&mut stream, b"again").await, None);
-    assert!(stand.proxy.writes().is_empty());
+    let harness = Harness::start().await;
+    let mut stream = harness::upgraded(harness.proxy.url(), "/api/v1/namespaces/a/pods/p/exec").await;
+    assert_eq!(harness::echo(&mut stream, b"hello").await.as_deref(), Some(&b"hello"[..]));
+    harness.proxy.crash();
+    assert_eq!(harness::echo(&mut stream, b"again").await, None);
+    assert!(harness.proxy.writes().is_empty());
 }
 
 #[tokio::test]
 async fn the_kubeconfig_names_proxy_and_client() {
     use std::os::unix::fs::PermissionsExt;
-    let stand = Stand::start().await;
+    let harness = Harness::start().await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubeconfig");
-    stand.proxy.kubeconfig("secret", &path).unwrap();
+    harness.proxy.kubeconfig("secret", &path).unwrap();
     let config = kube::config::Kubeconfig::read_from(&path).unwrap();
     let server = config.clusters[0].cluster.as_ref().unwrap().server.clone();
-    assert_eq!(server.as_deref(), Some(stand.proxy.url()));
+    assert_eq!(server.as_deref(), Some(harness.proxy.url()));
     assert_eq!(config.current_context.as_deref(), Some("proxy"));
     assert!(config.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
-    stand.proxy.kubeconfig_as("secret", "jane", &["dev"], &path).unwrap();
+    harness.proxy.kubeconfig_as("secret", "jane", &["dev"], &path).unwrap();
     let config = kube::config::Kubeconfig::read_from(&path).unwrap();
     let user = config.auth_infos[0].auth_info.as_ref().unwrap();
     assert_eq!(user.impersonate.as_deref(), Some("jane"));

@@ -45,7 +45,7 @@ impl Server {
             roots.add(certificate.context("the API server's CA is not valid PEM")?)?;
         }
         if scheme == Scheme::HTTPS && roots.is_empty() {
-            bail!("the API server at {authority} speaks TLS, but no CA certificate was given");
+            bail!("the API server at {authority} uses TLS, but no CA certificate was given");
         }
         // The provider is named, so that nothing depends on a process-wide default.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -119,7 +119,7 @@ pub async fn admin_command(client: &kube::Client, program: &str, args: &[String]
     Ok(command)
 }
 
-/// What every program of Ceph must be told, instead of by a configuration file.
+/// The arguments that every program of Ceph needs, because there is no configuration file.
 async fn connection(client: &kube::Client, user: &str) -> Result<Vec<String>> {
     let mons = mons(client).await?;
     let words = ["-c", "/dev/null", "-m", &mons, "--id", user, "--keyfile", "/etc/ceph-key/key"];

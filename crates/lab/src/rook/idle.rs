@@ -1,8 +1,8 @@
 //! Whether Rook is at work on its Ceph cluster, seen from outside. Changes nothing.
 //!
-//! The phase alone does not tell: Rook's health check calls the cluster Ready in the midst of a pass. The condition Progressing alone does not
+//! The phase alone does not show it: Rook's health check calls the cluster Ready in the midst of a pass. The condition Progressing alone does not
 //! either: when the health check's write meets the last write of a pass, the condition stays for ever. But each pass writes the condition anew
-//! and ends with an event, so the later of the two tells.
+//! and ends with an event, so the later of the two counts.
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_event_and_condition_tells() {
+    fn the_later_of_event_and_condition_counts() {
         assert_eq!(at_rest(&json!({}), Some(time(5))).unwrap(), time(5), "nothing in progress");
         assert_eq!(at_rest(&progressing_at(4), Some(time(5))).unwrap(), time(5), "left behind");
         assert!(at_rest(&progressing_at(6), Some(time(5))).is_err(), "the next pass has begun");

@@ -27,8 +27,9 @@ pub fn find() -> Result<Image> {
     let packages = std::fs::read_to_string(source.join("packages")).context("the recipe has no packages")?;
     let packages: Vec<&str> = packages.split_whitespace().collect();
     let nowhere = Path::new(NOWHERE);
-    let told = [recipe::told_to_all(&rook), debian_arguments(&packages, nowhere, nowhere, nowhere)].concat();
-    let key = recipe::key_of(&[&source, &rook], &told)?;
+    let arguments =
+        [recipe::image_key_part(&rook), debian_arguments(&packages, nowhere, nowhere, nowhere)].concat();
+    let key = recipe::key_of(&[&source, &rook], &arguments)?;
     let name = format!("{REGISTRY}/rook-ceph:{key}");
     let program = recipe::program("rook")?;
     let what = "building the image of Rook and Ceph from Debian's packages";
@@ -44,7 +45,7 @@ pub fn find() -> Result<Image> {
     Ok(Image { name, archive: dir.join(ARCHIVE) })
 }
 
-/// What mmdebstrap is told to make a root with a program in it.
+/// The arguments with which mmdebstrap makes a root file system with a program in it.
 fn debian_arguments(packages: &[&str], program: &Path, customize: &Path, root: &Path) -> Vec<OsString> {
     let mut arguments = vec![
         "--mode=root".to_owned(),

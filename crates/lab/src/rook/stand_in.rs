@@ -16,11 +16,11 @@
 mod ceph;
 mod cluster;
 mod csi;
-mod hands;
 mod kind;
 mod reconcile;
 mod shape;
 mod state;
+mod subject;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,16 +41,16 @@ pub use kind::Kind;
 
 use super::{CLUSTER, FILE_SYSTEM, NAMESPACE};
 use crate::{eventually, install};
-use hands::Subject;
 use reconcile::{Next, RETRY};
 use state::State;
+use subject::Subject;
 
 /// How many objects of a kind are worked on at a time.
 const WORKERS: u16 = 16;
-/// A watch begins anew after so many seconds: one that the API server has forgotten is deaf no longer than this.
+/// A watch begins anew after so many seconds: one that the API server has dropped brings no news for no longer than this.
 const WATCH: u32 = 15;
 
-/// So often it looks at everything, whatever its watches have told it.
+/// So often it looks at everything, whatever its watches have shown.
 const RESYNC: Duration = Duration::from_secs(10);
 
 /// A running stand-in. Dropping it ends it, as if Rook's pod were gone: what it made stays.

@@ -214,7 +214,7 @@ async fn a_warm_start_is_timed_and_programs_stop_and_start_again_in_place() {
         maps.get("kept").await.unwrap();
     }
 
-    // Somebody else has the port for a while: it starts when the port is free again.
+    // Another program has the port for a while: it starts when the port is free again.
     cluster.stop_program("kube-apiserver").await.unwrap();
     let address = cluster.url().trim_start_matches("https://").to_owned();
     let squatter = std::net::TcpListener::bind(address).unwrap();

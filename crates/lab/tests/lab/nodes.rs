@@ -110,10 +110,10 @@ async fn pods_reach_each_other_services_and_names_on_all_nodes() {
     }
     // The control plane reaches pods, and services by their address, as it does to call webhooks.
     let proxied = "/api/v1/namespaces/default/services/web:80/proxy/";
-    let answer = cluster.kubectl_says(&["get", "--raw", proxied]).await.unwrap();
+    let answer = cluster.kubectl_output(&["get", "--raw", proxied]).await.unwrap();
     assert!(answer.starts_with("web-"), "{answer}");
     let service =
-        cluster.kubectl_says(&["get", "service", "web", "-ojsonpath={.spec.clusterIP}"]).await.unwrap();
+        cluster.kubectl_output(&["get", "service", "web", "-ojsonpath={.spec.clusterIP}"]).await.unwrap();
     let output = std::process::Command::new("nsenter")
         .arg(format!("--net={}", cluster.dir().join("core.net").display()))
         .arg(aquifer_lab::recipe::program("tools").unwrap())
@@ -129,7 +129,7 @@ async fn exec_logs_and_port_forward_work_from_the_machine() {
     let pods = serve(cluster, "talk", 1).await;
     let pod = &pods[0].0;
     get(cluster, pod, "http://127.0.0.1:8080/hello").await.unwrap();
-    let log = cluster.kubectl_says(&["logs", pod]).await.unwrap();
+    let log = cluster.kubectl_output(&["logs", pod]).await.unwrap();
     assert!(log.contains("asked for /hello"), "{log}");
 
     let mut forward: tokio::process::Command = cluster.kubectl().into();
@@ -284,7 +284,7 @@ async fn faults_of_nodes_are_seen_by_the_cluster_and_can_be_repaired() {
 
 async fn pods_on(cluster: &Cluster, node: &str) -> Result<Vec<String>> {
     let selector = format!("--field-selector=spec.nodeName={node}");
-    let text = cluster.kubectl_says(&["get", "pods", "-A", &selector, "-ojson"]).await?;
+    let text = cluster.kubectl_output(&["get", "pods", "-A", &selector, "-ojson"]).await?;
     let list: Value = serde_json::from_str(&text)?;
     let items = list["items"].as_array().context("no items")?;
     Ok(items.iter().map(|pod| pod["metadata"]["name"].to_string()).collect())

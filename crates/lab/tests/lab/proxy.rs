@@ -190,7 +190,7 @@ async fn the_record_and_the_audit_log_agree() {
     let path = bench.dir.path().join("counter");
     bench.proxy.kubeconfig_as(cluster.admin_token(), "counter", &["system:masters"], &path).unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(client(&path).await, "proxy-audit");
-    // A delete says in its body that it is a dry run; the audit log, which holds no bodies, cannot tell.
+    // A delete says in its body that it is a dry run; the audit log, which holds no bodies, cannot show it.
     bench.create("kept").await;
     maps.delete("kept", &DeleteParams { dry_run: true, ..DeleteParams::default() }).await.unwrap();
     let mark = cluster.audit().mark().unwrap();

@@ -1,4 +1,4 @@
-//! Rook: what its users see, from the stand-in; and how the stand-in behaves when it is told to fail.
+//! Rook: what its users see, from the stand-in; and how the stand-in behaves when it is asked to fail.
 
 #[path = "rook/faults.rs"]
 mod faults;

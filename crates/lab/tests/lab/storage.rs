@@ -1,4 +1,4 @@
-//! The third floor: the real Rook and a real Ceph, and what they promise to those who build on them.
+//! A Rook cluster of the lab: the real Rook and a real Ceph, and what they promise to those who build on them.
 
 #[path = "storage/quota.rs"]
 mod quota;

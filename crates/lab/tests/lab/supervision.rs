@@ -155,7 +155,7 @@ async fn a_cluster_can_be_used_by_a_process_that_does_not_own_it_and_goes_on_aft
     let mark = used.audit().mark()?;
     let namespaces: Api<Namespace> = Api::all(used.client()?);
     assert!(namespaces.get_opt("default").await?.is_some());
-    assert!(used.kubectl_says(&["get", "namespaces"]).await?.contains("kube-system"));
+    assert!(used.kubectl_output(&["get", "namespaces"]).await?.contains("kube-system"));
     assert!(used.audit().since(mark)?.iter().any(|call| call.resource == "namespaces"));
     assert!(used.pid_of("kube-apiserver").is_some());
     let refused = used.start_program("kube-apiserver").await.unwrap_err();

@@ -31,14 +31,14 @@ async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<
     println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
     let cluster = aquifer_lab::rook::shared().await?;
     let mut story = Story::new(cluster, &built.program);
-    match story.tell(&built.image.archive).await {
+    match story.run(&built.image.archive).await {
         Ok(()) => Ok(()),
         Err(error) => Err(error.context(story.what_the_cluster_says())),
     }
 }
 
 impl Story<'_> {
-    async fn tell(&mut self, image: &Path) -> Result<()> {
+    async fn run(&mut self, image: &Path) -> Result<()> {
         self.cluster.import_image(image).await?;
         self.done("every node has the image");
         self.installed_by_helm().await?;
@@ -221,7 +221,7 @@ impl Story<'_> {
         self.helm(&["uninstall", "aquifer", "--wait", "--timeout", "2m"])?;
         self.no_pods().await?;
         let kinds = self.kubectl(&["get", "crds", "-o", "name"])?;
-        for crd in aquifer_api::crds() {
+        for crd in aquifer_families::crds(&aquifer_families::all()) {
             let name = crd.metadata.name.context("a kind without a name")?;
             ensure!(kinds.contains(&name), "{name} is gone");
         }

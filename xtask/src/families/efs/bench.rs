@@ -55,26 +55,26 @@ pub async fn run(n: usize, program: &Path) -> Result<Vec<Row>> {
         bail!("a benchmark of 0 objects measures nothing");
     }
     say(&format!("{n} SharedVolumes, floor: a bare client on a fresh cluster"));
-    let site = Site::start("bench-floor").await?;
-    let least = floor::run(&site, n).await;
-    site.cluster.stop().await?;
+    let bench = BenchCluster::start("bench-floor").await?;
+    let least = floor::run(&bench, n).await;
+    bench.cluster.stop().await?;
     let least = least?;
     say(&format!("{n} SharedVolumes, the operator on a fresh cluster"));
-    let site = Site::start("bench-ours").await?;
-    let rows = ours(&site, n, program, &least).await;
-    site.cluster.stop().await?;
+    let bench = BenchCluster::start("bench-ours").await?;
+    let rows = ours(&bench, n, program, &least).await;
+    bench.cluster.stop().await?;
     rows
 }
 
 /// A fresh cluster that is ready for SharedVolumes.
-pub(super) struct Site {
+pub(super) struct BenchCluster {
     pub cluster: Cluster,
     /// The one who makes and deletes SharedVolumes: the user of the product.
     pub user: Client,
     pub account: Account,
 }
 
-impl Site {
+impl BenchCluster {
     async fn start(name: &str) -> Result<Self> {
         let cluster = Lab::cluster(name).start().await?;
         let user = cluster.client()?;
@@ -92,41 +92,41 @@ impl Site {
     }
 }
 
-async fn ours(site: &Site, n: usize, program: &Path, floor: &Times) -> Result<Vec<Row>> {
-    let log = site.cluster.dir().join("aquifer.log");
-    let mut operator = operator::start(program, BENCH, &site.account.kubeconfig, &log)?;
-    let result = cases(site, n, &mut operator, floor).await;
+async fn ours(bench: &BenchCluster, n: usize, program: &Path, floor: &Times) -> Result<Vec<Row>> {
+    let log = bench.cluster.dir().join("aquifer.log");
+    let mut operator = operator::start(program, BENCH, &bench.account.kubeconfig, &log)?;
+    let result = cases(bench, n, &mut operator, floor).await;
     let result = result.map_err(|error| error.context(operator.log_tail()));
     operator.stop().await?;
     result
 }
 
-async fn cases(site: &Site, n: usize, operator: &mut Operator, floor: &Times) -> Result<Vec<Row>> {
+async fn cases(bench: &BenchCluster, n: usize, operator: &mut Operator, floor: &Times) -> Result<Vec<Row>> {
     operator.ready(Duration::from_mins(1)).await?;
-    let api: Api<SharedVolume> = Api::namespaced(site.user.clone(), NAMESPACE);
-    let begin = Point::now(site, operator)?;
+    let api: Api<SharedVolume> = Api::namespaced(bench.user.clone(), NAMESPACE);
+    let begin = Point::now(bench, operator)?;
     stream::iter(0..n)
         .map(Ok)
         .try_for_each_concurrent(CONCURRENCY, |index| create_volume(&api, index))
         .await?;
-    created(&site.user, n).await?;
-    let create = Point::now(site, operator)?;
+    created(&bench.user, n).await?;
+    let create = Point::now(bench, operator)?;
     say(&format!("all created after {}", took(create.at - begin.at)));
-    tokio::try_join!(bound(&site.user, n, |_| {}), ready(&api, n))?;
-    let ready = Point::now(site, operator)?;
+    tokio::try_join!(bound(&bench.user, n, |_| {}), ready(&api, n))?;
+    let ready = Point::now(bench, operator)?;
     say(&format!("all Ready and Bound after {}", took(ready.at - begin.at)));
-    let again = Point::now(site, operator)?;
+    let again = Point::now(bench, operator)?;
     stream::iter(0..n)
         .map(Ok)
         .try_for_each_concurrent(CONCURRENCY, |index| delete_volume(&api, index))
         .await?;
-    gone(&site.user, n).await?;
-    let delete = Point::now(site, operator)?;
+    gone(&bench.user, n).await?;
+    let delete = Point::now(bench, operator)?;
     say(&format!("all gone after {}", took(delete.at - again.at)));
     Ok(vec![
-        row(site, "create", n, &begin, &create, floor.create)?,
-        row(site, "ready", n, &begin, &ready, floor.ready)?,
-        row(site, "delete", n, &again, &delete, floor.delete)?,
+        row(bench, "create", n, &begin, &create, floor.create)?,
+        row(bench, "ready", n, &begin, &ready, floor.ready)?,
+        row(bench, "delete", n, &again, &delete, floor.delete)?,
     ])
 }
 
@@ -139,23 +139,30 @@ struct Point {
 }
 
 impl Point {
-    fn now(site: &Site, operator: &Operator) -> Result<Self> {
+    fn now(bench: &BenchCluster, operator: &Operator) -> Result<Self> {
         let at = Instant::now();
         let manager =
-            site.cluster.pid_of("kube-controller-manager").context("kube-controller-manager has ended")?;
+            bench.cluster.pid_of("kube-controller-manager").context("kube-controller-manager has ended")?;
         Ok(Self {
             at,
-            mark: site.cluster.audit().mark()?,
+            mark: bench.cluster.audit().mark()?,
             operator: Usage::of(operator.pid())?,
             manager: Usage::of(manager)?,
         })
     }
 }
 
-fn row(site: &Site, case: &'static str, n: usize, from: &Point, to: &Point, floor: Duration) -> Result<Row> {
+fn row(
+    bench: &BenchCluster,
+    case: &'static str,
+    n: usize,
+    from: &Point,
+    to: &Point,
+    floor: Duration,
+) -> Result<Row> {
     let seconds = (to.at - from.at).as_secs_f64();
     let floor_seconds = floor.as_secs_f64();
-    let calls = site.cluster.audit().between(from.mark, to.mark)?;
+    let calls = bench.cluster.audit().between(from.mark, to.mark)?;
     let counts = Calls::count(&calls, |user| user == install::USER);
     let manager = Calls::count(&calls, |user| {
         user == "system:kube-controller-manager" || user.starts_with("system:serviceaccount:kube-system:")
@@ -277,13 +284,17 @@ where
     }
 }
 
-/// Waits until all claims are Bound; tells each one as it happens.
-pub(super) async fn bound(client: &Client, n: usize, tell: impl FnMut(&PersistentVolumeClaim)) -> Result<()> {
+/// Waits until all claims are Bound; reports each one as it happens.
+pub(super) async fn bound(
+    client: &Client,
+    n: usize,
+    report: impl FnMut(&PersistentVolumeClaim),
+) -> Result<()> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), NAMESPACE);
     let is_bound = |claim: &PersistentVolumeClaim| {
         claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
     };
-    watch_until(claims, n, "claims are Bound", is_bound, tell).await
+    watch_until(claims, n, "claims are Bound", is_bound, report).await
 }
 
 async fn ready(api: &Api<SharedVolume>, n: usize) -> Result<()> {
@@ -300,7 +311,7 @@ async fn watch_until<K>(
     n: usize,
     what: &str,
     done: impl Fn(&K) -> bool,
-    mut tell: impl FnMut(&K),
+    mut report: impl FnMut(&K),
 ) -> Result<()>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -314,7 +325,7 @@ where
                     if !done(&object) {
                         seen.remove(&object.name_any());
                     } else if seen.insert(object.name_any()) {
-                        tell(&object);
+                        report(&object);
                     }
                 }
                 Event::Delete(object) => {

@@ -17,15 +17,17 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::bench::{NAMESPACE, Site, Times, bound, create_volume, created, delete_volume, gone, name, spec};
+use super::bench::{
+    BenchCluster, NAMESPACE, Times, bound, create_volume, created, delete_volume, gone, name, spec,
+};
 use crate::bench::{CONCURRENCY, say};
 use crate::process::took;
 
 /// Measures all cases.
-pub(super) async fn run(site: &Site, n: usize) -> Result<Times> {
+pub(super) async fn run(bench: &BenchCluster, n: usize) -> Result<Times> {
     // As the operator's own account: the server treats administrators better than programs.
-    let apis = Apis::new(&site.cluster.client_with_token(&site.account.token)?);
-    let users: Api<SharedVolume> = Api::namespaced(site.user.clone(), NAMESPACE);
+    let apis = Apis::new(&bench.cluster.client_with_token(&bench.account.token)?);
+    let users: Api<SharedVolume> = Api::namespaced(bench.user.clone(), NAMESPACE);
 
     let begin = Instant::now();
     let each = |index| {
@@ -36,7 +38,7 @@ pub(super) async fn run(site: &Site, n: usize) -> Result<Times> {
         }
     };
     stream::iter(0..n).map(Ok).try_for_each_concurrent(CONCURRENCY, each).await?;
-    created(&site.user, n).await?;
+    created(&bench.user, n).await?;
     let create = begin.elapsed();
     say(&format!("all created after {}", took(create)));
 
@@ -44,7 +46,7 @@ pub(super) async fn run(site: &Site, n: usize) -> Result<Times> {
     let (sender, names) = mpsc::unbounded();
     let watch = async move {
         // The other end outlives this one.
-        bound(&site.user, n, |claim| drop(sender.unbounded_send(claim.clone()))).await
+        bound(&bench.user, n, |claim| drop(sender.unbounded_send(claim.clone()))).await
     };
     let write = names.map(Ok).try_for_each_concurrent(CONCURRENCY, |claim| apis.report(claim));
     tokio::try_join!(watch, write)?;
@@ -60,7 +62,7 @@ pub(super) async fn run(site: &Site, n: usize) -> Result<Times> {
         }
     };
     stream::iter(0..n).map(Ok).try_for_each_concurrent(CONCURRENCY, each).await?;
-    gone(&site.user, n).await?;
+    gone(&bench.user, n).await?;
     let delete = begin.elapsed();
     say(&format!("all gone after {}", took(delete)));
     Ok(Times { create, ready, delete })

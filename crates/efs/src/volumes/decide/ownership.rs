@@ -14,7 +14,7 @@ pub(super) enum Belongs {
     Ours,
     /// To an earlier SharedVolume of this name, or to aws-efs-operator in its name.
     Predecessors,
-    /// To somebody else.
+    /// To another owner.
     Foreign,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn volume_belongs(
         return Belongs::Ours;
     }
     match by_marks(&volume.marks, key, uid) {
-        // aws-efs-operator mixed up `a-b/c` and `a/b-c`; a volume tells by the claim it is for.
+        // aws-efs-operator mixed up `a-b/c` and `a/b-c`; the claim that a volume is for shows which one it belongs to.
         Belongs::Predecessors if for_ours == Some(false) => Belongs::Foreign,
         belongs => belongs,
     }

@@ -1,4 +1,4 @@
-//! The part of a cached name that tells contents apart: it changes with everything that is put in and with how it is made. Builds
+//! The part of a cached name that distinguishes contents: it changes with everything that is put in and with how it is made. Builds
 //! nothing.
 
 use std::ffi::OsString;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_go_that_does_not_tell_its_version_is_an_error() {
+    fn a_go_that_does_not_print_its_version_is_an_error() {
         let error = go_version("false").unwrap_err().to_string();
         assert!(error.contains("`false env GOVERSION` fails"), "{error}");
         let error = format!("{:#}", go_version("no-such-go").unwrap_err());

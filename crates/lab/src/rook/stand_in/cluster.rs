@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::ceph::Ceph;
-use super::hands::{MANAGER, Subject, params};
 use super::kind::Kind;
 use super::reconcile::{Next, RETRY, same_but_for_times};
+use super::subject::{MANAGER, Subject, params};
 use super::{csi, shape};
 
 /// The monitors' addresses. No program listens there, and no packet to them leaves the machine.

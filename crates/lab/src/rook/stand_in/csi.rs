@@ -1,4 +1,4 @@
-//! The ConfigMap that tells the CSI driver where each cluster, group and rados namespace is. Only that.
+//! The ConfigMap from which the CSI driver learns where each cluster, group and rados namespace is. Only that.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::cluster::{MONITORS, monitors};
-use super::hands::{MANAGER, Subject};
 use super::kind::Kind;
 use super::shape;
+use super::subject::{MANAGER, Subject};
 use crate::rook::NAMESPACE;
 
 const NAME: &str = "rook-ceph-csi-config";

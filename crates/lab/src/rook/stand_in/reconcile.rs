@@ -11,9 +11,9 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::ceph::Health;
-use super::hands::{MANAGER, Subject};
 use super::kind::Kind;
 use super::shape;
+use super::subject::{MANAGER, Subject};
 use super::{cluster, csi};
 
 /// How soon something that did not work is tried again.
@@ -48,10 +48,10 @@ pub(super) async fn reconcile(mut subject: Subject<'_>) -> Result<Next> {
         job.announced = true;
         subject.state.lock().keep(&uid, job);
     }
-    match ground(&subject).await? {
-        Ground::Firm => {}
-        Ground::Gone if subject.is_deleting() => return let_go(subject).await,
-        Ground::Gone | Ground::Shaky => {
+    match ceph_state(&subject).await? {
+        CephState::Usable => {}
+        CephState::Gone if subject.is_deleting() => return let_go(subject).await,
+        CephState::Gone | CephState::Unusable => {
             // Rook reads the object anew when it comes back to it.
             subject.state.lock().drop_job(&uid);
             return Ok(Next::After(RETRY));
@@ -202,18 +202,18 @@ async fn owner_is_ready(subject: &Subject<'_>) -> Result<bool> {
 }
 
 /// Whether there is a Ceph cluster to work with.
-enum Ground {
-    Firm,
-    /// It is not up yet, or it is ill.
-    Shaky,
+enum CephState {
+    Usable,
+    /// It is not up yet, or it is not healthy.
+    Unusable,
     Gone,
 }
 
-async fn ground(subject: &Subject<'_>) -> Result<Ground> {
+async fn ceph_state(subject: &Subject<'_>) -> Result<CephState> {
     let clusters = Kind::CephCluster.api(subject.client, &subject.namespace());
     // Served from the API server's memory: a thousand pools ask at once.
     let list = clusters.list(&ListParams::default().match_any()).await?;
-    let Some(cluster) = list.items.first() else { return Ok(Ground::Gone) };
+    let Some(cluster) = list.items.first() else { return Ok(CephState::Gone) };
     let ceph = &cluster.data["status"]["ceph"];
     let healthy = [Health::Ok, Health::Warn].iter().any(|health| ceph["health"] == health.name());
     let errors: Vec<&String> = ceph["details"]
@@ -223,7 +223,7 @@ async fn ground(subject: &Subject<'_>) -> Result<Ground> {
         .filter(|(_, check)| check["severity"] == Health::Err.name())
         .map(|(code, _)| code)
         .collect();
-    Ok(if healthy || errors == ["MDS_ALL_DOWN"] { Ground::Firm } else { Ground::Shaky })
+    Ok(if healthy || errors == ["MDS_ALL_DOWN"] { CephState::Usable } else { CephState::Unusable })
 }
 
 /// The user's name inside Ceph; those of two namespaces are different users.

@@ -19,7 +19,7 @@ pub(super) const SOON: Duration = Duration::from_millis(200);
 pub(super) const LATE: Duration = Duration::from_secs(20);
 const TRIES: u8 = 5;
 
-/// A socket in the core of each of two clusters. Each speaks with the other only.
+/// A socket in the core of each of two clusters. Each exchanges datagrams with the other only.
 pub(super) struct Ends([UdpSocket; 2]);
 
 impl Ends {

@@ -24,16 +24,16 @@ struct Owner {
 }
 
 impl Owner {
-    fn spawn(name: &str, floors: &[&str]) -> Self {
-        Self::spawn_with(name, floors, |_| ())
+    fn spawn(name: &str, options: &[&str]) -> Self {
+        Self::spawn_with(name, options, |_| ())
     }
 
-    fn spawn_with(name: &str, floors: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+    fn spawn_with(name: &str, options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let name = format!("{name}-{}", std::process::id());
         std::fs::create_dir_all(Lab::root()).unwrap();
         let dir = Lab::root().canonicalize().unwrap().join(&name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_aquifer-lab-hold"));
-        command.arg(&name).args(floors).env_remove("AQUIFER_LAB_KEEP");
+        command.arg(&name).args(options).env_remove("AQUIFER_LAB_KEEP");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         change(&mut command);
         Self { child: command.spawn().unwrap(), dir }
@@ -51,7 +51,7 @@ impl Owner {
         assert!(self.dir.is_dir(), "the cluster did not start: {line:?}");
     }
 
-    /// A loop device on a file in the directory, and one that holds it, as the storage floor has them.
+    /// A loop device on a file in the directory, and one that holds it, as a cluster with Rook has them.
     fn add_loop_devices(&self) {
         let file = self.dir.join("disk");
         std::fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
@@ -150,7 +150,7 @@ fn when_the_owner_lets_go_its_nodes_leave_nothing() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_told_and_swept_later() {
+fn what_cannot_be_removed_is_reported_and_swept_later() {
     let broken = tempfile::tempdir().unwrap();
     let losetup = broken.path().join("losetup");
     std::fs::write(&losetup, "#!/bin/sh\nexit 1\n").unwrap();
@@ -207,10 +207,10 @@ impl Moment {
 }
 
 /// Kills starts of clusters at these moments, and starts another one after them.
-fn kill_starts(name: &str, floors: &[&str], moments: &[Moment]) {
+fn kill_starts(name: &str, options: &[&str], moments: &[Moment]) {
     let before = Traces::of(Path::new("/nowhere"), &Known::default());
     for (n, moment) in moments.iter().enumerate() {
-        let mut owner = Owner::spawn(&format!("{name}-{n}"), floors);
+        let mut owner = Owner::spawn(&format!("{name}-{n}"), options);
         moment.wait(&mut owner);
         let loops = loops(&owner.dir).len();
         assert!(loops > 0 || !matches!(moment, Moment::AfterDisks(_)), "the disks are gone before the kill");

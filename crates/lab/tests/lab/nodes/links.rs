@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use aquifer_lab::eventually;
 use serde_json::Value;
 
-/// Numbers of links repeat from namespace to namespace. `ip` tells where another end is if it finds the namespace under a name in
+/// Numbers of links repeat from namespace to namespace. `ip` shows where another end is if it finds the namespace under a name in
 /// `/run/netns`, so they get their number for a name, in a mount namespace that ends with the script.
 const SCRIPT: &str = r#"set -e
 mount -t tmpfs none /run

@@ -1,4 +1,4 @@
-//! Faults on request do what they say, and end when they are told to.
+//! Faults on request do what they say, and end when they are asked to.
 
 use std::time::{Duration, Instant};
 
@@ -104,7 +104,7 @@ impl Stage {
     }
 
     /// A pool that is made now is Ready, so whatever the stand-in would have done before that is done.
-    async fn breathe(&self, name: &str) -> Result<()> {
+    async fn wait_for_new_pool(&self, name: &str) -> Result<()> {
         self.create(name).await?;
         self.until(name, "Ready").await.map(drop)
     }
@@ -171,7 +171,7 @@ async fn a_failing_object_has_the_phase_failure_and_the_reason_in_an_event_until
     let pool = stage.until("bad", "Failure").await?;
     ensure!(pool.data["status"]["observedGeneration"].is_null(), "{}", pool.data["status"]);
     stage.until_event("bad", "failed to create pool \"bad\": the OSDs are full").await?;
-    stage.breathe("good").await?;
+    stage.wait_for_new_pool("good").await?;
 
     stage.rook.mend("bad");
     let pool = stage.until("bad", "Ready").await?;
@@ -189,7 +189,7 @@ async fn a_failing_object_has_the_phase_failure_and_the_reason_in_an_event_until
 #[tokio::test]
 async fn a_hanging_rook_begins_everything_and_ends_nothing() -> Result<()> {
     let stage = stage().await?;
-    stage.breathe("old").await?;
+    stage.wait_for_new_pool("old").await?;
     stage.rook.hang();
     stage.create("new").await?;
     let pool = stage.until("new", "Progressing").await?;
@@ -221,7 +221,7 @@ async fn a_hanging_rook_begins_everything_and_ends_nothing() -> Result<()> {
 async fn an_absent_rook_does_nothing_and_looks_at_everything_when_it_is_back() -> Result<()> {
     let mut stage = stage().await?;
     let began = Instant::now();
-    stage.breathe("old").await?;
+    stage.wait_for_new_pool("old").await?;
     let usual = began.elapsed();
     stage.rook.stop().await;
     let mark = stage.until_silent().await?;
@@ -253,7 +253,7 @@ async fn an_absent_rook_does_nothing_and_looks_at_everything_when_it_is_back() -
 async fn the_cluster_shows_its_health_and_capacity_and_while_it_is_ill_nothing_is_made_or_deleted()
 -> Result<()> {
     let stage = stage().await?;
-    stage.breathe("old").await?;
+    stage.wait_for_new_pool("old").await?;
     stage.rook.set_capacity(1_000, 300);
     let status = stage
         .until_cluster("the capacity is 1000", |is| is["ceph"]["capacity"]["bytesTotal"] == 1_000)
@@ -293,7 +293,7 @@ async fn the_cluster_shows_its_health_and_capacity_and_while_it_is_ill_nothing_i
 #[tokio::test]
 async fn a_pool_with_images_is_not_deleted() -> Result<()> {
     let stage = stage().await?;
-    stage.breathe("full").await?;
+    stage.wait_for_new_pool("full").await?;
     stage.rook.set_images("full", 1);
     stage.delete("full").await?;
     stage.until_event("full", "pool \"full\" contains images/snapshots").await?;
@@ -339,7 +339,7 @@ async fn a_group_with_subvolumes_is_not_deleted() -> Result<()> {
 #[tokio::test]
 async fn a_cluster_that_is_needed_is_not_deleted() -> Result<()> {
     let stage = stage().await?;
-    stage.breathe("needed").await?;
+    stage.wait_for_new_pool("needed").await?;
     let clusters = Kind::CephCluster.api(&stage.client, NAMESPACE);
     clusters.delete(CLUSTER, &DeleteParams::default()).await?;
     let status = stage

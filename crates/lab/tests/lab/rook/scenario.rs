@@ -69,7 +69,7 @@ impl Run<'_> {
         self.seen.note("monitors.keys", json!(data.keys().collect::<Vec<_>>()));
         self.seen.note("monitors.well_formed", json!(well_formed));
         self.seen.note("monitors.count", json!(monitors.len()));
-        self.belongings("monitors", &endpoints);
+        self.note_metadata("monitors", &endpoints);
 
         let secret = self.secret("rook-ceph-mon").await?;
         self.note_secret("admin", &secret);
@@ -249,11 +249,11 @@ impl Run<'_> {
         }
         self.seen.note(&format!("{path}.name"), json!(secret.name_any()));
         self.seen.note(&format!("{path}.type"), json!(secret.type_));
-        self.belongings(path, secret);
+        self.note_metadata(path, secret);
     }
 
     /// Notes finalizers and owners of something that Rook made.
-    fn belongings<K: kube::Resource>(&mut self, path: &str, object: &K) {
+    fn note_metadata<K: kube::Resource>(&mut self, path: &str, object: &K) {
         let owners: Vec<Value> = object
             .owner_references()
             .iter()
@@ -270,7 +270,7 @@ impl Run<'_> {
         self.seen.note(&format!("{path}.finalizers"), json!(object.finalizers()));
     }
 
-    /// What the CSI driver is told about a cluster, a group or a rados namespace.
+    /// The configuration of the CSI driver for a cluster, a group or a rados namespace.
     async fn csi(&self, id: &str) -> Result<Option<Value>> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), self.namespace);
         let map = maps.get("rook-ceph-csi-config").await.context("the CSI driver's ConfigMap")?;

@@ -54,7 +54,7 @@ impl<'a> Story<'a> {
     }
 
     pub async fn share(&self, name: &str) -> Result<()> {
-        // Each has its own: two of the same would be told so.
+        // Each has its own: a second one with the same would be refused.
         let point = name.bytes().fold(String::new(), |all, byte| format!("{all}{byte:02x}"));
         let point = format!("fsap-{point:0>17}");
         let volume = json!({ "apiVersion": "aws-efs.managed.openshift.io/v1alpha1", "kind": "SharedVolume",

@@ -76,7 +76,7 @@ pub(crate) fn ticks() -> u64 {
 }
 
 /// When a process was started.
-fn born(pid: i32) -> Option<u64> {
+fn started_at(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
@@ -112,7 +112,7 @@ impl Traces {
             }
             // The number of a namespace that is gone is given to the next one, maybe of another test; those in there are younger.
             // One that has ended has no command line.
-            if !line.is_empty() && born(pid).is_some_and(|born| born <= known.ticks) {
+            if !line.is_empty() && started_at(pid).is_some_and(|started| started <= known.ticks) {
                 let ours = namespaces(&pid.to_string()).filter(|of| known.namespaces.contains(of));
                 occupied.extend(ours.map(|namespace| format!("{} of {pid} {line}", namespace.display())));
             }
@@ -163,7 +163,7 @@ fn links() -> Vec<String> {
     names
 }
 
-/// Where the cluster's kubelets put their pods, as one of them was told.
+/// Where the cluster's kubelets put their pods, as the configuration of one of them names it.
 fn cgroups(dir: &Path) -> Vec<PathBuf> {
     let name = name_of_cgroups(dir);
     let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten();

@@ -23,7 +23,7 @@ pub struct TideStatus {
     /// Ready.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// The generation of the spec that this status speaks about.
+    /// The generation of the spec that this status is about.
     pub observed_generation: Option<i64>,
 }
 

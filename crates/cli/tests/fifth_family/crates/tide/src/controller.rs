@@ -1,4 +1,4 @@
-//! The controller of tides: says of each that it is there.
+//! The controller of tides in one namespace: reports of each that it has seen it.
 
 use aquifer_api::tide::{TideReason, TideSpec, TideStatus};
 use aquifer_engine::{Condition, Controller, Kind, Plan, Report, Shape, State, Subject, View, Watch};
@@ -18,7 +18,7 @@ pub(crate) struct Tides {
 impl Controller for Tides {
     type Spec = TideSpec;
     type Status = TideStatus;
-    type World = bool;
+    type World = ();
 
     fn name(&self) -> &'static str {
         NAME
@@ -27,17 +27,14 @@ impl Controller for Tides {
         TIDE
     }
     fn watches(&self) -> Vec<Watch> {
-        vec![Watch::subjects(TIDE)]
+        vec![Watch::subjects(TIDE).in_namespace(&self.namespace)]
     }
     fn shape(&self) -> Shape {
         Shape::of(FIELDS, "Tide", NAME)
     }
-    fn observe(&self, subject: &Subject<TideSpec, TideStatus>, _: &View<'_>) -> bool {
-        *subject.key.namespace == *self.namespace
-    }
-    fn decide(&self, _: &Subject<TideSpec, TideStatus>, here: &bool, _: Timestamp) -> Plan {
-        let state = if *here { State::True } else { State::False };
-        let ready = Condition::new("Ready", state, TideReason::Seen, "");
+    fn observe(&self, _: &Subject<TideSpec, TideStatus>, _: &View<'_>) {}
+    fn decide(&self, _: &Subject<TideSpec, TideStatus>, (): &(), _: Timestamp) -> Plan {
+        let ready = Condition::new("Ready", State::True, TideReason::Seen, "");
         Plan::none().status(Report::new(&TideStatus::default()).condition(ready))
     }
 }

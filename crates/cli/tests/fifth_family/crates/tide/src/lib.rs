@@ -101,7 +101,7 @@ impl Family for Sea {
     }
 }
 
-/// A server that answers nothing until it is told to end.
+/// A server that answers nothing until it is asked to end.
 struct Api;
 
 impl Runnable for Api {

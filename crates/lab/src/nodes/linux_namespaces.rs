@@ -1,6 +1,7 @@
-//! The ground that a cluster with nodes stands on: its namespaces, and the links within them. Knows nothing of Kubernetes.
+//! The Linux namespaces of a cluster with nodes (mounts, processes, network), its cgroups, and the network links within them. Knows nothing of
+//! Kubernetes.
 //!
-//! The first process of each set of namespaces is a shell that waits for ever and buries orphans. The kernel ends all
+//! The first process of each set of namespaces is a shell that waits for ever and reaps orphans. The kernel ends all
 //! processes of a process namespace with the first one, and drops mounts, links and network namespaces with their last user. That
 //! is why nothing here needs a name in the machine's own tables, and why nothing of it can be forgotten.
 
@@ -36,7 +37,7 @@ const PRETENDED: [(&str, &str); 6] = [
 ];
 
 /// Makes the core's namespaces and waits until they are there.
-pub(crate) fn lay(supervisor: &Supervisor, dir: &Path, plan: &Plan) -> Result<()> {
+pub(crate) fn make_core(supervisor: &Supervisor, dir: &Path, plan: &Plan) -> Result<()> {
     std::fs::write(dir.join("sweep.sh"), leftovers::script(dir))?;
     make_cgroups(dir, plan)?;
     let script = dir.join("core.init.sh");
@@ -47,18 +48,23 @@ pub(crate) fn lay(supervisor: &Supervisor, dir: &Path, plan: &Plan) -> Result<()
 }
 
 /// Makes the namespaces of a node, with its link to the core. Its processes can be started then.
-pub(crate) fn raise(supervisor: &Supervisor, dir: &Path, plan: &Plan, node_plan: &NodePlan) -> Result<()> {
+pub(crate) fn make_node(
+    supervisor: &Supervisor,
+    dir: &Path,
+    plan: &Plan,
+    node_plan: &NodePlan,
+) -> Result<()> {
     for below in ["var-lib", "var-log", "cni"] {
         std::fs::create_dir_all(dir.join(&node_plan.name).join(below))?;
     }
     let script = dir.join(format!("{}.init.sh", node_plan.name));
-    std::fs::write(&script, machine_script(dir, node_plan))?;
+    std::fs::write(&script, node_script(dir, node_plan))?;
     // The sign that it is up must be a new one.
     let _ = std::fs::remove_file(dir.join(format!("{}.pid", node_plan.name)));
     supervisor.run(&first_process(&node_plan.name, &script, Place::Inside(CORE.into())))?;
-    let machine = wait_for(supervisor, &node_plan.name)?;
+    let node = wait_for(supervisor, &node_plan.name)?;
     let core = supervisor.pid(CORE).context("the core of the cluster is gone")?;
-    link(core, machine, plan, node_plan)
+    link(core, node, plan, node_plan)
 }
 
 /// `unshare` ends its child when it ends, and ends when the supervisor does.
@@ -78,7 +84,7 @@ fn wait_for(supervisor: &Supervisor, name: &str) -> Result<Pid> {
         let maker = format!("{name}-namespaces");
         if supervisor.has_ended(&maker) || started.elapsed() > PATIENCE {
             bail!(
-                "the namespaces of {name} did not come up:\n{}\n{}",
+                "cannot make the namespaces of {name}:\n{}\n{}",
                 supervisor.last_lines(&maker),
                 supervisor.last_lines("supervisor")
             );
@@ -87,14 +93,14 @@ fn wait_for(supervisor: &Supervisor, name: &str) -> Result<Pid> {
     }
 }
 
-/// Connects a node to the bridge and tells it the way to the others. What it sends to the wide area the core drops, until there is one.
-fn link(core: Pid, machine: Pid, plan: &Plan, node_plan: &NodePlan) -> Result<()> {
+/// Connects a node to the bridge and sets its routes to the others. What it sends to the wide area is dropped by the core, until there is one.
+fn link(core: Pid, node: Pid, plan: &Plan, node_plan: &NodePlan) -> Result<()> {
     let mut outside = String::new();
     let _ = writeln!(
         outside,
         "link add {} type veth peer name eth0 netns {}\nlink set {0} master {BRIDGE} up",
         node_plan.name,
-        machine.as_raw_nonzero()
+        node.as_raw_nonzero()
     );
     ip_batch(core, &outside)?;
     let mut inside = format!(
@@ -105,7 +111,7 @@ fn link(core: Pid, machine: Pid, plan: &Plan, node_plan: &NodePlan) -> Result<()
     for other in plan.node_plans.iter().filter(|other| other.name != node_plan.name) {
         let _ = writeln!(inside, "route add {} via {}", other.pods, other.address);
     }
-    ip_batch(machine, &inside)
+    ip_batch(node, &inside)
 }
 
 /// Runs `ip` commands in the network namespace of a process. Process ids in them are the machine's.
@@ -138,7 +144,7 @@ ip link set lo up
     )
 }
 
-/// Waits for ever. A pipe that it can write to itself never ends, and bash buries orphans meanwhile.
+/// Waits for ever. A pipe that it can write to itself never ends, and bash reaps orphans meanwhile.
 const END: &str = "mkfifo \"$name.wait\"\necho \"$pid\" > \"$name.pid.new\"\nmv \"$name.pid.new\" \"$name.pid\"\nread -r rest <> \"$name.wait\"\n";
 
 fn core_script(dir: &Path, plan: &Plan) -> String {
@@ -162,7 +168,7 @@ fn core_script(dir: &Path, plan: &Plan) -> String {
     script + END
 }
 
-fn machine_script(dir: &Path, node_plan: &NodePlan) -> String {
+fn node_script(dir: &Path, node_plan: &NodePlan) -> String {
     let name = &node_plan.name;
     let mut script = format!("# The first process of the node {name}.\nname={name}\n{}", beginning(dir));
     // A node forwards between its pods and its one link; there is no other.
@@ -190,7 +196,7 @@ fn make_cgroups(dir: &Path, plan: &Plan) -> Result<()> {
         for group in std::iter::once(top.clone()).chain(nodes) {
             std::fs::create_dir_all(&group)
                 .with_context(|| format!("cannot make the cgroup {}", group.display()))?;
-            // A new one has no processors and no memory until it is told which.
+            // A new cgroup has no processors and no memory until they are set.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let above = group.parent().unwrap_or(&hierarchy).join(file);
                 if let Ok(value) = std::fs::read_to_string(above) {

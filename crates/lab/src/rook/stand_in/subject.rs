@@ -1,4 +1,4 @@
-//! All writes of the stand-in to the API server. Decides nothing.
+//! One object that the stand-in works on, and all writes to it. Decides nothing.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Event;
@@ -150,7 +150,7 @@ impl Subject<'_> {
     }
 }
 
-/// Writes are Rook's.
+/// The parameters of a patch, with the name under which Rook writes.
 pub(super) fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }

@@ -1,4 +1,4 @@
-//! The test stand: a server that records what reaches it, a proxy in front of it, and a client.
+//! The harness of these tests: a server that records what reaches it, a proxy in front of it, and a client.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -57,20 +57,20 @@ struct Server {
     watching: AtomicUsize,
 }
 
-pub(super) struct Stand {
+pub(super) struct Harness {
     pub(super) proxy: Proxy,
     server: Arc<Server>,
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl Drop for Stand {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Stand {
+impl Harness {
     pub(super) async fn start() -> Self {
         Self::new(None).await
     }
@@ -380,7 +380,7 @@ pub(super) async fn echo(stream: &mut TcpStream, bytes: &[u8]) -> Option<Vec<u8>
     Some(back)
 }
 
-/// A certificate for the stand's server.
+/// A certificate for the harness's server.
 pub(super) struct Tls {
     certificate: String,
     key: String,

@@ -1,4 +1,5 @@
-//! The third floor: raises the real Rook and a real Ceph on a cluster with nodes, and waits until they are healthy. Decides no details of them.
+//! Installs the real Rook and a real Ceph on a cluster with nodes, and waits until they are healthy. What their objects look like is in
+//! `objects`.
 
 use std::time::{Duration, Instant};
 
@@ -21,39 +22,41 @@ const ADMIN: &str = "rook-ceph-mon";
 const ADMIN_KEY: &str = "ceph-secret";
 const PATIENCE: Duration = Duration::from_mins(8);
 
-/// Builds what the floor is made of, unless it is cached. Blocks.
+/// Builds the image of Rook and Ceph and finds the manifests of Rook, unless they are cached. Blocks.
 pub(crate) fn prepare() -> Result<Image> {
     module::file(RBAC)?;
     image::find()
 }
 
-/// Raises it all, or says what Rook said last.
-pub(crate) async fn raise(cluster: &Cluster, image: &Image) -> Result<()> {
-    let Err(error) = raise_all(cluster, image).await else { return Ok(()) };
+/// Installs Rook and Ceph. An error has the pods of Rook and the last lines of its operator with it.
+pub(crate) async fn install(cluster: &Cluster, image: &Image) -> Result<()> {
+    let Err(error) = install_all(cluster, image).await else { return Ok(()) };
     let operator = format!("deployment/{}", objects::OPERATOR);
-    let log = cluster.kubectl_says(&["logs", "--namespace", NAMESPACE, &operator, "--tail=20"]).await;
-    let pods = cluster.kubectl_says(&["get", "pods", "--namespace", NAMESPACE, "--output=wide"]).await;
-    let [log, pods] = [log, pods].map(|said| said.unwrap_or_else(|error| format!("{error:#}")));
-    Err(error.context(format!("the pods of Rook are\n{pods}\nand its operator said last\n{log}\n")))
+    let log = cluster.kubectl_output(&["logs", "--namespace", NAMESPACE, &operator, "--tail=20"]).await;
+    let pods = cluster.kubectl_output(&["get", "pods", "--namespace", NAMESPACE, "--output=wide"]).await;
+    let [log, pods] = [log, pods].map(|output| output.unwrap_or_else(|error| format!("{error:#}")));
+    Err(error
+        .context(format!("the pods of Rook are\n{pods}\nand the last lines of its operator are\n{log}\n")))
 }
 
-/// Says how long each step took.
-async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
+/// Prints how long each step took.
+async fn install_all(cluster: &Cluster, image: &Image) -> Result<()> {
     let began = Instant::now();
     let name = cluster.name();
-    let said = |what: &str| eprintln!("cluster {name}: {what} after {:.1} s", began.elapsed().as_secs_f64());
+    let report =
+        |what: &str| eprintln!("cluster {name}: {what} after {:.1} s", began.elapsed().as_secs_f64());
     let size = Size::for_nodes(cluster.node_count());
     let client = cluster.client()?;
 
     let imported = async {
         cluster.import_image(&image.archive).await?;
-        said("image of Rook and Ceph imported");
+        report("image of Rook and Ceph imported");
         Ok::<(), anyhow::Error>(())
     };
     let installed = async {
         module::install_crds(&client).await?;
         install_rights(&client).await?;
-        said("kinds and rights of Rook installed");
+        report("kinds and rights of Rook installed");
         Ok::<(), anyhow::Error>(())
     };
     // Both to their end: nothing may work on in a cluster that is given up.
@@ -82,13 +85,13 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
     .await?;
     let tools = objects::tools(NAMESPACE, objects::TOOLS, &image.name, ADMIN, ADMIN_KEY);
     install::apply(&client, tools).await?;
-    said("operator at work");
+    report("operator at work");
     eventually(PATIENCE, "a mon answers", || async {
         end_canaries(&client).await?;
         ceph::leave_out_what_fails(cluster).await.map(Some)
     })
     .await?;
-    said("first mon answers");
+    report("first mon answers");
     let quorum = format!("{} mons have a quorum", size.mons);
     eventually(PATIENCE, &quorum, || async {
         let status = cluster.ceph(&["quorum_status", "--format=json"]).await?;
@@ -97,18 +100,18 @@ async fn raise_all(cluster: &Cluster, image: &Image) -> Result<()> {
         Ok(Some(()))
     })
     .await?;
-    said(&quorum);
+    report(&quorum);
     wait_for_phase(&client, Kind::CephCluster, CLUSTER).await?;
-    said("Ceph cluster Ready");
+    report("Ceph cluster Ready");
     wait_for_phase(&client, Kind::CephFilesystem, FILE_SYSTEM).await?;
-    said("file system Ready");
+    report("file system Ready");
     let health = at_rest(cluster, &client).await?;
-    said(&health);
+    report(&health);
     Ok(())
 }
 
-/// Before each mon, Rook tries a pod in its place that only sleeps, and deletes it. It does not hear that it shall end, and its 30 s of grace
-/// keep the mon from its node.
+/// Before each mon, Rook starts a pod in its place that only sleeps, and deletes it. This pod ignores the signal to end, and its grace period
+/// of 30 s keeps the mon from its node.
 async fn end_canaries(client: &kube::Client) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let canaries = pods.list(&ListParams::default().labels("mon_canary=true")).await?;
@@ -121,7 +124,7 @@ async fn end_canaries(client: &kube::Client) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Ceph is healthy while Rook has nothing to do. A node that Rook hears of before an OSD on it is up costs one more pass over the
+/// Waits until Ceph is healthy while Rook has nothing to do. A node that Rook sees before an OSD on it is up costs one more pass over the
 /// whole cluster; once Ceph is healthy, and so has all its OSDs, that is either begun or will not come.
 async fn at_rest(cluster: &Cluster, client: &kube::Client) -> Result<String> {
     eventually(PATIENCE, "Ceph is healthy and Rook at rest", || async {
