@@ -23,7 +23,7 @@ pub(crate) use api::{compare, writer};
 pub use contract::{
     controller, failure, intent, object, plan, question, remote, seen, status, subject, view, watch,
 };
-pub(crate) use run::{contact, events, kept, outside, queue};
+pub(crate) use run::{contact, events, kept, lock, outside, queue};
 pub use run::{health, latest, metrics, process, runner, runtime, serve, store, stores, streams};
 
 pub use controller::{Controller, SubjectOf};

@@ -3,13 +3,13 @@
 //! the same scenarios run on the real API server, which keeps it honest.
 
 mod api;
-mod fuse;
+mod fault;
 mod merge;
 mod ownership;
 mod sim;
 
 pub use api::{Change, Model};
-pub use fuse::{Fuse, Mode};
+pub use fault::{Mode, WriteFault};
 #[cfg(test)]
 pub(crate) use merge::merge;
 pub use sim::{Scene, Settled, Sim, WalkReport, walk};

@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub mod health;
 pub(crate) mod kept;
 pub mod latest;
+pub(crate) mod lock;
 pub mod metrics;
 pub(crate) mod outside;
 pub mod process;

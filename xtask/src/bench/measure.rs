@@ -85,6 +85,8 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Peak of its resident memory.
     pub rss_mib: f64,
+    /// Its text: the code of the program itself, without libraries.
+    pub text_mib: f64,
 }
 
 impl Usage {
@@ -96,7 +98,8 @@ impl Usage {
         Ok(Self {
             cpu_seconds: cpu_ticks(&stat).with_context(|| format!("cannot read /proc/{pid}/stat"))?
                 / float(usize::try_from(rustix::param::clock_ticks_per_second())?),
-            rss_mib: peak_kib(&status).with_context(|| format!("cannot read /proc/{pid}/status"))? / 1024.0,
+            rss_mib: mib(&status, "VmHWM:").with_context(|| format!("cannot read /proc/{pid}/status"))?,
+            text_mib: mib(&status, "VmExe:").with_context(|| format!("cannot read /proc/{pid}/status"))?,
         })
     }
 }
@@ -108,9 +111,10 @@ fn cpu_ticks(stat: &str) -> Option<f64> {
     Some(ticks(11)? + ticks(12)?)
 }
 
-fn peak_kib(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse().ok()
+/// A line of /proc/PID/status, which counts in KiB.
+fn mib(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
 #[cfg(test)]
@@ -162,6 +166,6 @@ mod tests {
     #[test]
     fn our_own_usage_can_be_read() {
         let usage = Usage::of(std::process::id()).unwrap();
-        assert!(usage.rss_mib > 0.0 && usage.cpu_seconds >= 0.0, "{usage:?}");
+        assert!(usage.rss_mib > 0.0 && usage.text_mib > 0.0 && usage.cpu_seconds >= 0.0, "{usage:?}");
     }
 }

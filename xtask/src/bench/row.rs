@@ -25,6 +25,8 @@ pub struct Row {
     pub reads_per_object: f64,
     /// Processor time of the operator.
     pub cpu_seconds: f64,
+    /// Processor time of the bare client.
+    pub floor_cpu_seconds: f64,
     /// Peak memory of the operator up to the end of the case.
     pub rss_mib: f64,
     /// What only this benchmark measures.
@@ -59,7 +61,7 @@ pub fn table(rows: &[Row]) -> String {
         let counts =
             [writes.create, writes.patch, writes.update, writes.delete, writes.status, row.reads_per_object];
         cells.extend(counts.map(|number| format!("{number:.2}")));
-        cells.push(format!("{:.2}", row.cpu_seconds));
+        cells.extend([row.cpu_seconds, row.floor_cpu_seconds].map(|number| format!("{number:.2}")));
         cells.push(format!("{:.1}", row.rss_mib));
         cells.extend(
             extra
@@ -73,8 +75,20 @@ pub fn table(rows: &[Row]) -> String {
 
 fn header(extra: &[&str]) -> Vec<String> {
     let fixed = [
-        "case", "n", "seconds", "floor", "ratio", "create", "patch", "update", "delete", "status", "reads",
-        "cpu_s", "rss_mib",
+        "case",
+        "n",
+        "seconds",
+        "floor",
+        "ratio",
+        "create",
+        "patch",
+        "update",
+        "delete",
+        "status",
+        "reads",
+        "cpu_s",
+        "floor_cpu_s",
+        "rss_mib",
     ];
     fixed.iter().chain(extra).map(|name| (*name).to_owned()).collect()
 }
@@ -137,6 +151,7 @@ mod tests {
             writes_per_object: Writes { create: 2.0, patch: 1.0, ..Writes::default() },
             reads_per_object: 0.0,
             cpu_seconds: 0.5,
+            floor_cpu_seconds: 0.25,
             rss_mib: 12.0,
             more: BTreeMap::from([("per_second", float(n) / seconds)]),
         }
@@ -153,6 +168,7 @@ mod tests {
                 "bench",
                 "case",
                 "cpu_seconds",
+                "floor_cpu_seconds",
                 "floor_seconds",
                 "n",
                 "per_second",

@@ -21,7 +21,7 @@ const POD_AGE: Duration = Duration::from_secs(3);
 
 /// Seconds after which half of a pair that was deleted and is still there must be waiting for something: then it is asked
 /// whether the other half, which no cache shows, is really gone.
-const STUCK: i64 = 15;
+const STUCK: i64 = 30;
 
 /// The world of one SharedVolume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! The port to a Kubernetes API: three reads and one write. The real client and the in-memory model stand behind it,
+//! A Kubernetes API as the engine needs it: two reads and one write. The real client and the in-memory model implement it,
 //! so that every write passes one place where it can be counted, fenced, or made to fail.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The real Kubernetes API behind the [`Cluster`] port. One attempt per call with a deadline: retrying is the queue's business.
+//! The real Kubernetes API as a [`Cluster`]. One attempt per call with a deadline: retrying is the task of the queue.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub fn client_config(mut config: kube::Config) -> kube::Config {
 }
 
 impl Live {
-    /// A port to the server that `client` speaks to.
+    /// The API server that `client` asks.
     pub fn new(client: Client, metrics: Metrics) -> Self {
         Self { client, metrics }
     }
@@ -71,12 +71,7 @@ impl Cluster for Live {
             let query = format!("{base}?limit={PAGE}&continue={}", encode(&next));
             let mut page = self.call("list", request(Method::GET, &query, "", Vec::new())?).await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                // Lists leave out what their items are; an object that we hand on always says it.
-                objects.extend(items.into_iter().map(|mut item| {
-                    item["apiVersion"] = json!(listing.kind.api_version());
-                    item["kind"] = json!(listing.kind.kind);
-                    Object(item)
-                }));
+                objects.extend(items.into_iter().map(|item| Object::of_kind(&listing.kind, item)));
             }
             next = page
                 .pointer("/metadata/continue")

@@ -158,6 +158,13 @@ pub struct Identity {
 pub struct Object(pub Value);
 
 impl Object {
+    /// An item of a list. Lists leave out what their items are; an object that we hand on always says it.
+    pub(crate) fn of_kind(kind: &Kind, mut item: Value) -> Self {
+        item["apiVersion"] = Value::from(kind.api_version());
+        item["kind"] = Value::from(kind.kind.as_ref());
+        Self(item)
+    }
+
     /// A value by JSON pointer.
     pub fn at(&self, pointer: &str) -> Option<&Value> {
         self.0.pointer(pointer)

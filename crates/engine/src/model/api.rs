@@ -1,17 +1,18 @@
 //! The API server in memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::fuse::Fuse;
+use super::fault::WriteFault;
 use super::merge::merge;
 use super::ownership::Owners;
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
 use crate::latest::{Receiver, Sender, latest};
+use crate::lock::lock;
 use crate::object::{Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
 
@@ -19,7 +20,7 @@ use crate::runtime::Runtime;
 #[derive(Default)]
 pub struct Model {
     /// Trips at a write point.
-    pub fuse: Arc<Fuse>,
+    pub fault: Arc<WriteFault>,
     state: Mutex<State>,
 }
 
@@ -276,7 +277,7 @@ impl Model {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -315,7 +316,7 @@ impl Cluster for Model {
     }
 
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
-        let reply = self.fuse.point(|| {
+        let reply = self.fault.point(|| {
             let mut state = self.lock();
             let before = state.revision;
             let result = state.write(write);

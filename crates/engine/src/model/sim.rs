@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::api::Model;
-use super::fuse::Mode;
+use super::fault::Mode;
 use crate::controller::Controller;
+use crate::lock::lock;
 
 use crate::failure::Failure;
 use crate::lease::Leadership;
@@ -71,14 +72,14 @@ impl<C: Controller> Sim<C> {
     /// The cache of a kind stands still from now on.
     pub fn freeze(&self, kind: &Kind) {
         let objects = self.model.objects(kind);
-        self.frozen.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.clone(), objects);
-        *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        lock(&self.frozen).insert(kind.clone(), objects);
+        *lock(&self.caches) = None;
     }
 
     /// All caches are up to date again.
     pub fn thaw(&self) {
-        self.frozen.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        lock(&self.frozen).clear();
+        *lock(&self.caches) = None;
     }
 
     /// Passes over every key until a whole sweep changes nothing.
@@ -93,8 +94,8 @@ impl<C: Controller> Sim<C> {
                 again |= !outcome.failures.is_empty();
                 waits |= outcome.status_waits;
                 settled.failures.extend(outcome.failures);
-                if self.model.fuse.dead() {
-                    self.model.fuse.revive(); // it starts again, remembering nothing
+                if self.model.fault.crashed() {
+                    self.model.fault.restart(); // it starts again, remembering nothing
                     again = true;
                     break;
                 }
@@ -158,7 +159,7 @@ impl<C: Controller> Sim<C> {
 
     fn stores(&self) -> Stores {
         let revision = self.model.revision();
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut caches = lock(&self.caches);
         match &*caches {
             Some((as_of, stores)) if *as_of == revision => stores.clone(),
             _ => caches.insert((revision, self.read_stores())).1.clone(),
@@ -166,7 +167,7 @@ impl<C: Controller> Sim<C> {
     }
 
     fn read_stores(&self) -> Stores {
-        let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        let frozen = lock(&self.frozen);
         let mut stores = Stores::default();
         for watch in Erased::watches(&self.controller) {
             let kind = watch.kind.clone();
@@ -257,7 +258,7 @@ where
     let reference = start();
     script(&reference).await;
     let end = reference.settle().await;
-    let mut report = WalkReport { points: reference.model().fuse.count(), ..WalkReport::default() };
+    let mut report = WalkReport { points: reference.model().fault.count(), ..WalkReport::default() };
     if !end.failures.is_empty() || end.writes > 0 {
         report.divergent.push(format!("the undisturbed run does not settle: {end:?}"));
     }
@@ -267,7 +268,7 @@ where
         for mode in Mode::ALL {
             report.runs += 1;
             let sim = start();
-            sim.model().fuse.arm(n, mode);
+            sim.model().fault.set(n, mode);
             script(&sim).await;
             let last = sim.settle().await;
             let at = format!("{mode:?} at write {n}");

@@ -1,12 +1,13 @@
 //! Events: news for people about an object. A repetition counts up the event that is there instead of making another.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use aquifer_base::names::short_hash;
 use serde_json::{Value, json};
 
 use crate::cluster::{ApiError, Verb};
+use crate::lock::lock;
 use crate::object::{Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
 use crate::status::{Condition, EventType, cut};
@@ -86,7 +87,7 @@ impl Events {
 
     /// How often an event that is there has been told, this time included.
     fn count(&self, name: &str) -> u32 {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = lock(&self.counts);
         if counts.len() >= COUNTED {
             counts.clear();
         }

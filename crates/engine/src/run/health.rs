@@ -2,7 +2,7 @@
 //! a standby with warm caches is ready to take over.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -11,6 +11,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::runtime::Runtime;
 use crate::store::Store;
@@ -23,12 +24,12 @@ pub struct Health {
 
 impl Health {
     pub(crate) fn add(&self, store: Arc<Store>) {
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(store);
+        lock(&self.stores).push(store);
     }
 
     /// What is still missing; empty when ready.
     pub fn missing(&self) -> Vec<String> {
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = lock(&self.stores);
         stores
             .iter()
             .filter(|store| !store.settled())

@@ -100,10 +100,8 @@ fn put(into: &mut Value, pointer: &str, value: Value) {
 
 /// The object that was kept, with its identity.
 pub(crate) fn restored(kept: Value, kind: &Kind, key: &Key, uid: &str, version: &str) -> Object {
-    let mut object = kept;
-    object["apiVersion"] = Value::from(kind.api_version());
-    object["kind"] = Value::from(kind.kind.as_ref());
-    let metadata = &mut object["metadata"];
+    let mut object = Object::of_kind(kind, kept);
+    let metadata = &mut object.0["metadata"];
     metadata["name"] = Value::from(key.name.as_ref());
     if !key.namespace.is_empty() {
         metadata["namespace"] = Value::from(key.namespace.as_ref());
@@ -113,7 +111,7 @@ pub(crate) fn restored(kept: Value, kind: &Kind, key: &Key, uid: &str, version: 
             metadata[name] = Value::from(value);
         }
     }
-    Object(object)
+    object
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! The latest value of something, for many readers. Like `tokio::sync::watch`, but readers are woken in the order in which they
 //! began to wait: tokio draws that order from a random source of its own, and then one seed would not give one history.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+
+use crate::lock::lock;
 
 #[derive(Debug)]
 struct Shared<T> {
@@ -85,10 +87,6 @@ impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), seen: self.seen }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

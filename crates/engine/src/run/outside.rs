@@ -2,13 +2,14 @@
 //! the answer wakes them all. Asking is done by the runner, never here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cluster::Listing;
+use crate::lock::lock;
 use crate::object::{Key, Object};
 use crate::question::Question;
 use crate::seen::{Seen, Why};
@@ -103,6 +104,6 @@ impl Outside {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }

@@ -5,11 +5,13 @@
 //! task waits. Instants are tokio's for the same reason.
 #![expect(clippy::disallowed_methods, reason = "this is the one place that may")]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// Handles of ended tasks are dropped when this many have collected.
 const TIDY_AT: usize = 64;
@@ -92,10 +94,6 @@ impl Runtime {
             task.abort();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

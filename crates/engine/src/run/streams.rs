@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::contact;
+use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::object::{Kind, Object};
 use crate::runtime::Runtime;
@@ -132,7 +132,7 @@ impl Stream {
 
     /// Brings an event to all caches. False when nobody listens any more.
     fn tell(&self, event: Event<DynamicObject>, scope: &Scope, now: Timestamp) -> bool {
-        let object = |object| to_object(&scope.kind, object);
+        let object = |object| Some(Object::of_kind(&scope.kind, serde_json::to_value(object).ok()?));
         match event {
             Event::Init => self.each(|store| {
                 store.relist_begins();
@@ -193,14 +193,6 @@ fn config(scope: &Scope) -> watcher::Config {
     config
 }
 
-/// Lists leave apiVersion and kind out of their items; an object that we hand on always says what it is.
-fn to_object(kind: &Kind, object: DynamicObject) -> Option<Object> {
-    let mut value = serde_json::to_value(object).ok()?;
-    value["apiVersion"] = Value::from(kind.api_version());
-    value["kind"] = Value::from(kind.kind.as_ref());
-    Some(Object(value))
-}
-
 fn resource(kind: &Kind) -> ApiResource {
     ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind),
@@ -213,8 +205,4 @@ fn is_not_served(error: &watcher::Error) -> bool {
         return false;
     };
     matches!(error, kube::Error::Api(status) if status.code == 404)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

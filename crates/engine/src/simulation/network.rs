@@ -1,8 +1,10 @@
 //! The way between a process and the API server: how long each request, reply and watch event takes.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+
+use crate::lock::lock;
 
 /// How long things take, as ranges in milliseconds from which each delay is drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl Network {
     }
 
     fn draw(&self, range: &Range<u64>) -> Duration {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = lock(&self.random);
         Duration::from_millis(random.u64(range.clone()))
     }
 }

@@ -1,13 +1,14 @@
 //! Answers every request but watches, by asking the model.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use http::Method;
 use serde_json::{Value, json};
 
 use super::address::{Address, Query};
 use crate::cluster::{ApiError, Cluster as _, Verb, Write};
+use crate::lock::lock;
 use crate::model::Model;
 use crate::object::{Kind, Object, ObjectRef};
 
@@ -137,7 +138,7 @@ async fn write(
 }
 
 fn list(model: &Model, pages: &Pages, kind: &Kind, request: &Request<'_>) -> Answer {
-    let mut inner = pages.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut inner = lock(&pages.inner);
     let (version, mut objects) = match request.query.get("continue") {
         None => {
             let all = model.all_shown(kind).into_iter();

@@ -2,7 +2,7 @@
 //! them is gone by then.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use super::address::{Address, Query};
 use super::network::Network;
 use super::requests::{self, Answer, Pages, Request, not_served};
 use super::watches;
+use crate::lock::lock;
 use crate::model::Model;
 use crate::object::Kind;
 use crate::runtime::Runtime;
@@ -53,12 +54,12 @@ impl ApiServer {
 
     /// Every request with its answer, in the order in which the server carried them out.
     pub fn history(&self) -> Vec<String> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.history).clone()
     }
 
     fn record(&self, caller: &str, what: &str, code: u16) {
         let line = format!("{} {caller} {what} {code}", self.runtime.now());
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        lock(&self.history).push(line);
     }
 
     fn kind(&self, address: Option<&Address>) -> Option<&Kind> {

@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use aquifer_engine::model::{Fuse, Model};
+use aquifer_engine::model::{Model, WriteFault};
 use aquifer_engine::remote::{Remote, router};
 use tokio::net::TcpListener;
 
+use crate::cluster_run::ClusterRun;
 use crate::family::Kinds;
 use crate::house::House;
 use crate::quiet::passes;
-use crate::site::Site;
 use crate::wells::Wells;
 
 const RUN: &str = "AQUIFER_PROVING_RUN";
@@ -23,7 +23,7 @@ const SAYS: &str = "decisions are made at port ";
 #[tokio::test]
 async fn the_process_that_decides() {
     let (Ok(run), Ok(port)) = (std::env::var(RUN), std::env::var(PORT)) else { return };
-    let house = House::new(Arc::new(Fuse::default()), false);
+    let house = House::new(Arc::new(WriteFault::default()), false);
     let wells = Wells {
         kinds: Kinds::new(),
         runtime: aquifer_engine::runtime::Runtime::system(),
@@ -74,31 +74,31 @@ impl Drop for Process {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_can_be_made_by_another_process_and_without_it_nothing_is_done() {
-    let mut site = Site::new("remote").await;
-    let process = Process::start(&site.run, 0);
+    let mut run = ClusterRun::new("remote").await;
+    let process = Process::start(&run.run, 0);
     let port = process.port;
-    site.decider = Some(Remote::new(format!("http://127.0.0.1:{port}/decide").parse().unwrap()));
-    site.start().await;
-    site.play(0).await;
-    site.until("both wells flow", async || site.arrived(0).await).await.unwrap();
+    run.decider = Some(Remote::new(format!("http://127.0.0.1:{port}/decide").parse().unwrap()));
+    run.start().await;
+    run.play(0).await;
+    run.until("both wells flow", async || run.arrived(0).await).await.unwrap();
     drop(process);
-    let before = passes(&site.metrics(), "proving-wells", "transient");
-    let configmaps = site.picture().await;
-    site.play(1).await;
-    site.until("a pass has failed for want of a decision", async || {
-        Ok((passes(&site.metrics(), "proving-wells", "transient") > before).then_some(()))
+    let before = passes(&run.metrics(), "proving-wells", "transient");
+    let configmaps = run.picture().await;
+    run.play(1).await;
+    run.until("a pass has failed for want of a decision", async || {
+        Ok((passes(&run.metrics(), "proving-wells", "transient") > before).then_some(()))
     })
     .await
     .unwrap();
     let untouched = |name: &&String| name.starts_with("ConfigMap") || name.starts_with("Meter");
-    let now = site.picture().await;
+    let now = run.picture().await;
     assert!(
         configmaps.keys().filter(untouched).eq(now.keys().filter(untouched)),
         "nothing is done without a decision"
     );
-    let process = Process::start(&site.run, port);
-    site.until("it goes on with the next process", async || site.arrived(1).await).await.unwrap();
-    assert!(site.created().values().all(|n| *n == 1), "{:?}", site.created());
-    site.stop().await;
+    let process = Process::start(&run.run, port);
+    run.until("it goes on with the next process", async || run.arrived(1).await).await.unwrap();
+    assert!(run.created().values().all(|n| *n == 1), "{:?}", run.created());
+    run.stop().await;
     drop(process);
 }

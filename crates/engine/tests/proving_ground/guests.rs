@@ -14,8 +14,8 @@ use aquifer_engine::stores::Stores;
 use aquifer_engine::{Class, Failure, Key, Mint, Record, Step, View, Watch};
 use jiff::Timestamp;
 
+use crate::cluster_run::ClusterRun;
 use crate::family::{Kinds, SECRET, WellSpec, well};
-use crate::site::Site;
 
 struct Guests {
     kinds: Kinds,
@@ -125,14 +125,14 @@ async fn a_server_that_wants_to_delete_is_refused_before_it_does_anything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_guests_at_two_replicas_beside_the_leader_lose_nothing_and_make_nothing_twice() {
-    let site = Site::new("guests").await;
-    site.start().await;
-    site.play(0).await;
-    let uid = Uid::new(site.the_well("a").await.unwrap().uid());
-    let replicas = [server(Arc::new(site.api.clone()), false), server(Arc::new(site.api.clone()), false)];
+    let run = ClusterRun::new("guests").await;
+    run.start().await;
+    run.play(0).await;
+    let uid = Uid::new(run.the_well("a").await.unwrap().uid());
+    let replicas = [server(Arc::new(run.api.clone()), false), server(Arc::new(run.api.clone()), false)];
     let visits = (0..12).map(|n| {
         let visit = Visit {
-            well: Key::namespaced(&site.namespace, "a"),
+            well: Key::namespaced(&run.namespace, "a"),
             uid: uid.clone(),
             guest: format!("guest{}", n / 2), // each comes to both replicas
         };
@@ -151,9 +151,9 @@ async fn many_guests_at_two_replicas_beside_the_leader_lose_nothing_and_make_not
     for pair in replies.chunks(2) {
         assert_eq!(pair[0], pair[1], "both replicas speak of the same key");
     }
-    site.until("both wells flow", async || site.arrived(0).await).await.unwrap();
-    let guests = site.the_well("a").await.unwrap();
+    run.until("both wells flow", async || run.arrived(0).await).await.unwrap();
+    let guests = run.the_well("a").await.unwrap();
     let guests = guests.at("/status/guests").and_then(|g| g.as_object()).map(serde_json::Map::len);
     assert_eq!(guests, Some(6), "the leader's status writes have kept all of them");
-    site.stop().await;
+    run.stop().await;
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aquifer_engine::model::Fuse;
+use aquifer_engine::model::WriteFault;
 use aquifer_engine::{Class, Failure};
 use async_trait::async_trait;
 use axum::extract::State;
@@ -48,7 +48,7 @@ pub struct NoReply;
 #[derive(Default)]
 pub struct House {
     /// Trips at one of its writes.
-    pub fuse: Arc<Fuse>,
+    pub fault: Arc<WriteFault>,
     /// Whether a repeated order number gives the same pump, as better outside systems do.
     pub idempotent: bool,
     state: Mutex<Contents>,
@@ -63,8 +63,8 @@ struct Contents {
 }
 
 impl House {
-    pub fn new(fuse: Arc<Fuse>, idempotent: bool) -> Arc<Self> {
-        Arc::new(Self { fuse, idempotent, state: Mutex::default() })
+    pub fn new(fault: Arc<WriteFault>, idempotent: bool) -> Arc<Self> {
+        Arc::new(Self { fault, idempotent, state: Mutex::default() })
     }
 
     /// Handles a call.
@@ -75,7 +75,7 @@ impl House {
             }
             Call::FindPump(id) => Ok(self.contents(|contents| contents.pumps.get(id).cloned())),
             write => self
-                .fuse
+                .fault
                 .point(|| self.contents(|contents| contents.write(write, self.idempotent)))
                 .ok_or(NoReply),
         }
@@ -150,7 +150,7 @@ pub struct HouseServer {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// Called when the fuse kills whoever called.
+/// Called when the fault kills whoever called.
 pub type Killer = Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>;
 
 impl HouseServer {
@@ -174,7 +174,7 @@ async fn answer(
     Json(call): Json<Call>,
 ) -> Result<Json<Option<Pump>>, StatusCode> {
     house.handle(&call).map(Json).map_err(|NoReply| {
-        if house.fuse.dead()
+        if house.fault.crashed()
             && let Some(kill) = killer.lock().unwrap().as_ref()
         {
             kill();

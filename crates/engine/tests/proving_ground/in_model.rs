@@ -29,7 +29,7 @@ pub struct Stage {
 impl Stage {
     pub fn new(idempotent: bool) -> Self {
         let model = Arc::new(Model::default());
-        let house = House::new(Arc::clone(&model.fuse), idempotent);
+        let house = House::new(Arc::clone(&model.fault), idempotent);
         let kinds = Kinds::new();
         let wells = Wells {
             kinds: kinds.clone(),
@@ -264,7 +264,7 @@ async fn fifty_wells_and_a_crash_while_their_shares_are_written() {
                 &WellSpec { metered: false, basin: false, ..WellSpec::new(3, &[]) },
             );
         }
-        stage.model().fuse.arm(n, mode);
+        stage.model().fault.set(n, mode);
         stage.springs.settle().await;
         let allotted: u64 =
             stage.model().objects(&stage.kinds.well).iter().filter_map(|w| well_status(w).allotted).sum();

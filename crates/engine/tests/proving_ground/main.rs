@@ -3,9 +3,10 @@
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cluster_run;
+mod control_plane;
 mod decider;
 mod family;
-mod ground;
 mod guests;
 mod guide;
 mod guide_works;
@@ -18,7 +19,6 @@ mod replaced;
 mod replicas;
 mod served_later;
 mod simulated;
-mod site;
 mod springs;
 mod story;
 mod wells;

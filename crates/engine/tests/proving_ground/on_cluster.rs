@@ -6,25 +6,25 @@ use anyhow::Result;
 use aquifer_engine::Object;
 use aquifer_lab::kit::walk::{Story, Walk};
 
+use crate::cluster_run::{ClusterRun, ready};
 use crate::family::{WellSpec, condition, well_status};
-use crate::site::{Site, ready};
 use crate::story::{Action, STEPS};
 
-/// The story that all walks play, each run on a site of its own.
+/// The story that all walks play, each run on a run of its own.
 struct Wells;
 
 impl Story for Wells {
-    type Run = Site;
+    type Run = ClusterRun;
 
     fn steps(&self) -> usize {
         STEPS
     }
 
-    async fn begin(&self) -> Result<Site> {
-        let site = Site::new("walk").await;
-        site.start().await;
-        site.until("the caches are filled", async || Ok(site.missing().is_empty().then_some(()))).await?;
-        Ok(site)
+    async fn begin(&self) -> Result<ClusterRun> {
+        let run = ClusterRun::new("walk").await;
+        run.start().await;
+        run.until("the caches are filled", async || Ok(run.missing().is_empty().then_some(()))).await?;
+        Ok(run)
     }
 }
 
@@ -44,36 +44,36 @@ async fn a_crash_or_a_lost_reply_at_any_write_point_changes_nothing() -> Result<
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_wells_share_a_spring_and_never_pump_more_than_it_has() {
-    let site = Site::new("fifty").await;
-    site.start().await;
-    site.act(&Action::Spring(100)).await;
+    let run = ClusterRun::new("fifty").await;
+    run.start().await;
+    run.act(&Action::Spring(100)).await;
     let plain = |want| WellSpec { metered: false, basin: false, ..WellSpec::new(want, &[]) };
     for n in 0..50 {
-        site.well(&format!("w{n:02}"), &plain(3)).await;
+        run.well(&format!("w{n:02}"), &plain(3)).await;
     }
     let flows = async |capacity: u64| {
-        let wells = site.objects(&site.kinds.well).await;
+        let wells = run.objects(&run.kinds.well).await;
         let rests =
             |well: &&Object| condition(well, "Ready").0 == "True" || well_status(well).allotted == Some(0);
         let resting = wells.iter().filter(rests).count();
-        let sum: u64 = site.house.house.pumps().iter().map(|pump| pump.size).sum();
+        let sum: u64 = run.house.house.pumps().iter().map(|pump| pump.size).sum();
         anyhow::ensure!(resting == 50 && sum == capacity, "{resting} flow or are dry, {sum} are pumped");
         anyhow::Ok(Some(()))
     };
-    site.until("all that the spring has flows", async || flows(100).await).await.unwrap();
+    run.until("all that the spring has flows", async || flows(100).await).await.unwrap();
     // The first ones want more: the last ones let go first, and only then the water moves.
     for n in 0..10 {
-        site.well(&format!("w{n:02}"), &plain(7)).await;
+        run.well(&format!("w{n:02}"), &plain(7)).await;
     }
-    site.until("the water has moved", async || {
+    run.until("the water has moved", async || {
         for n in 0..10 {
-            ready(&site.the_well(&format!("w{n:02}")).await?, 7)?;
+            ready(&run.the_well(&format!("w{n:02}")).await?, 7)?;
         }
         flows(100).await
     })
     .await
     .unwrap();
-    assert_eq!(site.house.house.most(), 100, "never more than it has, at any moment");
-    assert!(site.house.house.made().values().all(|n| *n == 1), "{:?}", site.house.house.made());
-    site.stop().await;
+    assert_eq!(run.house.house.most(), 100, "never more than it has, at any moment");
+    assert!(run.house.house.made().values().all(|n| *n == 1), "{:?}", run.house.house.made());
+    run.stop().await;
 }

@@ -4,8 +4,8 @@ use aquifer_engine::cluster::{ApiError, Cluster as _, Verb};
 use aquifer_engine::{Kind, Object, ObjectRef};
 use serde_json::{Value, json};
 
+use crate::control_plane::{admin, namespace, serve, write};
 use crate::family::{CONFIG_MAP, Kinds};
-use crate::ground::{admin, namespace, serve, write};
 
 const SOMEBODY: &str = "11111111-2222-3333-4444-555555555555";
 

@@ -11,9 +11,9 @@ use aquifer_engine::{
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::cluster_run::ClusterRun;
+use crate::control_plane::write;
 use crate::family::{CONFIG_MAP, Kinds, SpringSpec, SpringStatus, WellReason, of_run};
-use crate::ground::write;
-use crate::site::Site;
 use crate::story::Action;
 
 struct Signs {
@@ -66,18 +66,18 @@ impl Controller for Signs {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_made_anew() {
-    let site = Site::new("signs").await;
-    let (kinds, run) = (site.kinds.clone(), site.run.clone());
-    let operator = site.proxied.operator(move |controllers| controllers.run(Signs { kinds, run }));
-    site.act(&Action::Spring(10)).await;
-    let target = CONFIG_MAP.at(&site.namespace, "spring-sign");
-    let look = async || Ok(site.api.get(&target).await?);
-    let up = site.until("the sign is up", look).await.unwrap();
+    let run = ClusterRun::new("signs").await;
+    let (kinds, name) = (run.kinds.clone(), run.run.clone());
+    let operator = run.proxied.operator(move |controllers| controllers.run(Signs { kinds, run: name }));
+    run.act(&Action::Spring(10)).await;
+    let target = CONFIG_MAP.at(&run.namespace, "spring-sign");
+    let look = async || Ok(run.api.get(&target).await?);
+    let up = run.until("the sign is up", look).await.unwrap();
 
     let graffiti = json!({"data": {"graffiti": "!", "text": "bad water"}, "metadata": {"labels": {"odd": "label"},
         "annotations": {"weather.io/rain": "soon", "other.io/note": "!"}}});
-    write(&site.api, &target, Verb::Merge { body: graffiti, status: false }).await.unwrap();
-    let clean = site
+    write(&run.api, &target, Verb::Merge { body: graffiti, status: false }).await.unwrap();
+    let clean = run
         .until("the sign is cleaned", async || {
             let sign = look().await?.unwrap_or_else(|| up.clone());
             let dirty = !sign.text("/data/graffiti").is_empty()
@@ -91,11 +91,11 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
     assert_eq!(clean.uid(), up.uid(), "it was cleaned in place");
     assert_eq!(clean.annotation("weather.io/rain"), Some("soon"), "what is tolerated stays");
 
-    assert!(site.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
-    site.proxy().reset();
+    assert!(run.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    run.proxy().reset();
     let carved = json!({"immutable": true, "data": {"text": "carved in stone"}});
-    write(&site.api, &target, Verb::Merge { body: carved, status: false }).await.unwrap();
-    let new = site
+    write(&run.api, &target, Verb::Merge { body: carved, status: false }).await.unwrap();
+    let new = run
         .until("the sign is made anew", async || {
             let sign = look().await?.filter(|sign| sign.uid() != up.uid());
             anyhow::ensure!(
@@ -107,8 +107,8 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
         .await
         .unwrap();
     assert_eq!(new.at("/immutable"), None);
-    assert!(site.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
-    let writes: Vec<_> = site.proxy().writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
+    assert!(run.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
+    let writes: Vec<_> = run.proxy().writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
     let expected = [("PUT", 422), ("DELETE", 200), ("POST", 201)].map(|(m, s)| (m.to_owned(), Some(s)));
     assert_eq!(writes, expected, "one attempt in place, then delete and create, then quiet");
     operator.crash();

@@ -10,21 +10,21 @@ use aquifer_lab::eventually;
 use aquifer_lab::kit::{Operator, Proxied};
 use aquifer_lab::proxy::{Fault, Proxy};
 
-use crate::ground::DEADLINE;
-use crate::site::{Site, proxied};
+use crate::cluster_run::{ClusterRun, proxied};
+use crate::control_plane::DEADLINE;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
 
-fn replica(site: &Site, behind: &Proxied, identity: &str) -> Operator {
+fn replica(run: &ClusterRun, behind: &Proxied, identity: &str) -> Operator {
     let timing =
         Timing::new(Duration::from_secs(2), Duration::from_millis(1200), Duration::from_millis(300)).unwrap();
     let config = Config {
-        namespace: site.namespace.clone(),
+        namespace: run.namespace.clone(),
         name: "proving".into(),
         identity: identity.into(),
         timing,
     };
-    site.operator(behind, Some(config))
+    run.operator(behind, Some(config))
 }
 
 fn created(proxy: &Proxy) -> Vec<String> {
@@ -34,15 +34,15 @@ fn created(proxy: &Proxy) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_replica_finishes_what_the_first_began_and_makes_nothing_twice() {
-    let site = Site::new("replicas").await;
-    let (one, two) = (site.proxy(), proxied().await);
+    let run = ClusterRun::new("replicas").await;
+    let (one, two) = (run.proxy(), proxied().await);
     // The first leads before the second starts, and dies at its ninth write.
     one.inject(Fault::CrashBefore(9));
-    let first = replica(&site, &site.proxied, "one");
+    let first = replica(&run, &run.proxied, "one");
     let second = eventually(DEADLINE, "the first replica leads", || async {
-        let lease = site.api.get(&LEASE.at(&site.namespace, "proving")).await?;
+        let lease = run.api.get(&LEASE.at(&run.namespace, "proving")).await?;
         let leads = lease.is_some_and(|lease| lease.text("/spec/holderIdentity").starts_with("one"));
-        Ok(leads.then(|| replica(&site, &two, "two")))
+        Ok(leads.then(|| replica(&run, &two, "two")))
     })
     .await
     .unwrap();
@@ -54,12 +54,12 @@ async fn a_second_replica_finishes_what_the_first_began_and_makes_nothing_twice(
     })
     .await
     .unwrap();
-    site.play(0).await;
+    run.play(0).await;
     one.wait_crash(DEADLINE).await.unwrap();
     assert_eq!(one.writes().len(), 9, "the first was at work");
     assert!(two.proxy.writes().is_empty(), "a standby writes nothing: {:?}", two.proxy.writes());
     first.crash();
-    eventually(DEADLINE, "the second replica has finished", || site.arrived(0)).await.unwrap();
+    eventually(DEADLINE, "the second replica has finished", || run.arrived(0)).await.unwrap();
     assert!(two.proxy.wait_idle(Duration::from_millis(1500), DEADLINE).await);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for name in created(one).into_iter().chain(created(&two.proxy)) {
@@ -68,6 +68,6 @@ async fn a_second_replica_finishes_what_the_first_began_and_makes_nothing_twice(
     println!("{} writes by the first, {} by the second", one.writes().len(), two.proxy.writes().len());
     assert!(counts.values().all(|n| *n == 1), "{counts:?}");
     assert!(!created(&two.proxy).is_empty(), "the second had something left to do");
-    assert!(site.house.house.made().values().all(|n| *n == 1), "{:?}", site.house.house.made());
+    assert!(run.house.house.made().values().all(|n| *n == 1), "{:?}", run.house.house.made());
     second.crash();
 }

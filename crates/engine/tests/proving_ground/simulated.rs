@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aquifer_engine::live::Live;
 use aquifer_engine::metrics::Metrics;
-use aquifer_engine::model::Fuse;
+use aquifer_engine::model::WriteFault;
 use aquifer_engine::process::Family;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::simulation::{Delays, Process, World, first_difference, run};
@@ -85,7 +85,7 @@ fn act(world: &World, step: usize) {
 /// Plays the whole story with two replicas and gives the history.
 fn story(seed: u64, delays: &Delays, slowest: u64) -> Vec<String> {
     let (house, history) = run(seed, delays.clone(), &kinds(), async |world| {
-        let house = House::new(Arc::new(Fuse::default()), false);
+        let house = House::new(Arc::new(WriteFault::default()), false);
         let processes = ["one", "two"].map(|name| start(world, name, &house, slowest));
         let wells = Kinds::new().well;
         for step in 0..STEPS {

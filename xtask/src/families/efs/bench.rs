@@ -42,11 +42,38 @@ pub(super) const NAMESPACE: &str = "bench";
 /// Often enough to be exact, seldom enough to cost the server nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The three cases.
-pub(super) struct Times {
-    pub create: Duration,
-    pub ready: Duration,
-    pub delete: Duration,
+/// What the bare client needed for the three cases.
+pub(super) struct Floor {
+    pub create: Cost,
+    pub ready: Cost,
+    pub delete: Cost,
+}
+
+/// What one case took.
+#[derive(Clone, Copy)]
+pub(super) struct Cost {
+    time: Duration,
+    cpu_seconds: f64,
+}
+
+/// The start of a case of the bare client, which runs in this process.
+pub(super) struct Start {
+    at: Instant,
+    cpu_seconds: f64,
+}
+
+impl Start {
+    pub fn now() -> Result<Self> {
+        Ok(Self { at: Instant::now(), cpu_seconds: Usage::of(std::process::id())?.cpu_seconds })
+    }
+
+    /// What it took up to now.
+    pub fn cost(&self, done: &str) -> Result<Cost> {
+        let now = Self::now()?;
+        let cost = Cost { time: now.at - self.at, cpu_seconds: now.cpu_seconds - self.cpu_seconds };
+        say(&format!("{done} after {}", took(cost.time)));
+        Ok(cost)
+    }
 }
 
 /// Measures one size.
@@ -92,7 +119,7 @@ impl BenchCluster {
     }
 }
 
-async fn ours(bench: &BenchCluster, n: usize, program: &Path, floor: &Times) -> Result<Vec<Row>> {
+async fn ours(bench: &BenchCluster, n: usize, program: &Path, floor: &Floor) -> Result<Vec<Row>> {
     let log = bench.cluster.dir().join("aquifer.log");
     let mut operator = operator::start(program, BENCH, &bench.account.kubeconfig, &log)?;
     let result = cases(bench, n, &mut operator, floor).await;
@@ -101,7 +128,7 @@ async fn ours(bench: &BenchCluster, n: usize, program: &Path, floor: &Times) -> 
     result
 }
 
-async fn cases(bench: &BenchCluster, n: usize, operator: &mut Operator, floor: &Times) -> Result<Vec<Row>> {
+async fn cases(bench: &BenchCluster, n: usize, operator: &mut Operator, floor: &Floor) -> Result<Vec<Row>> {
     operator.ready(Duration::from_mins(1)).await?;
     let api: Api<SharedVolume> = Api::namespaced(bench.user.clone(), NAMESPACE);
     let begin = Point::now(bench, operator)?;
@@ -158,10 +185,10 @@ fn row(
     n: usize,
     from: &Point,
     to: &Point,
-    floor: Duration,
+    floor: Cost,
 ) -> Result<Row> {
     let seconds = (to.at - from.at).as_secs_f64();
-    let floor_seconds = floor.as_secs_f64();
+    let floor_seconds = floor.time.as_secs_f64();
     let calls = bench.cluster.audit().between(from.mark, to.mark)?;
     let counts = Calls::count(&calls, |user| user == install::USER);
     let manager = Calls::count(&calls, |user| {
@@ -169,6 +196,7 @@ fn row(
     });
     let more = BTreeMap::from([
         ("per_second", float(n) / seconds),
+        ("text_mib", to.operator.text_mib),
         ("refused_writes", counts.refused()),
         ("events_leases_per_object", counts.apart_per_object(n)),
         ("kcm_writes_per_object", manager.all_writes_per_object(n)),
@@ -184,6 +212,7 @@ fn row(
         writes_per_object: counts.writes_per_object(n),
         reads_per_object: counts.reads_per_object(n),
         cpu_seconds: to.operator.cpu_seconds - from.operator.cpu_seconds,
+        floor_cpu_seconds: floor.cpu_seconds,
         rss_mib: to.operator.rss_mib,
         more,
     })

@@ -1,7 +1,5 @@
 //! The least that anybody could do for N SharedVolumes: the same final objects by the fewest writes, without looking at anything.
 
-use std::time::Instant;
-
 use anyhow::{Context, Result};
 use aquifer_api::efs::SharedVolume;
 use aquifer_families::efs::names::{
@@ -18,18 +16,17 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::bench::{
-    BenchCluster, NAMESPACE, Times, bound, create_volume, created, delete_volume, gone, name, spec,
+    BenchCluster, Floor, NAMESPACE, Start, bound, create_volume, created, delete_volume, gone, name, spec,
 };
-use crate::bench::{CONCURRENCY, say};
-use crate::process::took;
+use crate::bench::CONCURRENCY;
 
 /// Measures all cases.
-pub(super) async fn run(bench: &BenchCluster, n: usize) -> Result<Times> {
+pub(super) async fn run(bench: &BenchCluster, n: usize) -> Result<Floor> {
     // As the operator's own account: the server treats administrators better than programs.
     let apis = Apis::new(&bench.cluster.client_with_token(&bench.account.token)?);
     let users: Api<SharedVolume> = Api::namespaced(bench.user.clone(), NAMESPACE);
 
-    let begin = Instant::now();
+    let begin = Start::now()?;
     let each = |index| {
         let (apis, users) = (&apis, &users);
         async move {
@@ -39,8 +36,7 @@ pub(super) async fn run(bench: &BenchCluster, n: usize) -> Result<Times> {
     };
     stream::iter(0..n).map(Ok).try_for_each_concurrent(CONCURRENCY, each).await?;
     created(&bench.user, n).await?;
-    let create = begin.elapsed();
-    say(&format!("all created after {}", took(create)));
+    let create = begin.cost("all created")?;
 
     // Statuses only now: before, they would make the floor of `create` higher than it is.
     let (sender, names) = mpsc::unbounded();
@@ -50,10 +46,9 @@ pub(super) async fn run(bench: &BenchCluster, n: usize) -> Result<Times> {
     };
     let write = names.map(Ok).try_for_each_concurrent(CONCURRENCY, |claim| apis.report(claim));
     tokio::try_join!(watch, write)?;
-    let ready = begin.elapsed();
-    say(&format!("all Ready and Bound after {}", took(ready)));
+    let ready = begin.cost("all Ready and Bound")?;
 
-    let begin = Instant::now();
+    let begin = Start::now()?;
     let each = |index| {
         let (apis, users) = (&apis, &users);
         async move {
@@ -63,9 +58,8 @@ pub(super) async fn run(bench: &BenchCluster, n: usize) -> Result<Times> {
     };
     stream::iter(0..n).map(Ok).try_for_each_concurrent(CONCURRENCY, each).await?;
     gone(&bench.user, n).await?;
-    let delete = begin.elapsed();
-    say(&format!("all gone after {}", took(delete)));
-    Ok(Times { create, ready, delete })
+    let delete = begin.cost("all gone")?;
+    Ok(Floor { create, ready, delete })
 }
 
 struct Apis {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 
+use crate::lock::lock;
 use crate::runtime::Runtime;
 use crate::store::{Census, Store};
 
@@ -48,7 +49,7 @@ impl Objects {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Subjects>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

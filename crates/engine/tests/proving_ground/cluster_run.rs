@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use aquifer_engine::cluster::{Cluster as _, Listing, Verb};
 use aquifer_engine::lease::Config;
 use aquifer_engine::live::Live;
-use aquifer_engine::model::Fuse;
+use aquifer_engine::model::WriteFault;
 use aquifer_engine::remote::Remote;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{Kind, Object};
@@ -21,8 +21,8 @@ use aquifer_lab::kit::{Operator, Proxied};
 use aquifer_lab::proxy::{Proxy, Victim};
 use serde_json::{Value, json};
 
+use crate::control_plane::{DEADLINE, admin, cluster, namespace, serve, write};
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WellSpec, condition, spring, well, well_status};
-use crate::ground::{DEADLINE, admin, cluster, namespace, serve, write};
 use crate::house::{House, HouseServer, Killer, Line};
 use crate::springs::Springs;
 use crate::story::{Action, actions, expected};
@@ -32,7 +32,7 @@ use crate::wells::Wells;
 const WELLS: &str = "proving-wells";
 const SPRINGS: &str = "proving-springs";
 
-pub struct Site {
+pub struct ClusterRun {
     pub namespace: String,
     pub run: String,
     pub kinds: Kinds,
@@ -43,8 +43,8 @@ pub struct Site {
     operator: Mutex<Option<Operator>>,
 }
 
-impl Site {
-    /// A fresh site; the family's kinds are served.
+impl ClusterRun {
+    /// A fresh run; the family's kinds are served.
     pub async fn new(purpose: &str) -> Self {
         let kinds = Kinds::new();
         let api = admin().await;
@@ -54,11 +54,11 @@ impl Site {
         Self::with(purpose, kinds).await
     }
 
-    /// A fresh site with kinds that may not be served.
+    /// A fresh run with kinds that may not be served.
     pub async fn with(purpose: &str, kinds: Kinds) -> Self {
         let namespace = namespace(purpose).await;
         let proxied = Arc::new(proxied().await);
-        let house = House::new(Arc::new(Fuse::default()), false);
+        let house = House::new(Arc::new(WriteFault::default()), false);
         let killer: Killer = Arc::default();
         let crash = Arc::clone(&proxied);
         *killer.lock().unwrap() = Some(Box::new(move || crash.proxy.crash()));
@@ -250,7 +250,7 @@ pub async fn proxied() -> Proxied {
     Proxied::new(cluster, &Account::administrator(cluster)).await.unwrap()
 }
 
-impl Run for Site {
+impl Run for ClusterRun {
     fn proxy(&self) -> &Proxy {
         &self.proxied.proxy
     }
@@ -265,7 +265,7 @@ impl Run for Site {
     }
 
     async fn arrived(&self, step: usize) -> Result<()> {
-        Site::arrived(self, step).await.map(drop)
+        ClusterRun::arrived(self, step).await.map(drop)
     }
 
     async fn state(&self) -> Result<State> {
@@ -274,7 +274,7 @@ impl Run for Site {
 
     async fn restart(&self) -> Result<()> {
         self.stop().await;
-        self.house.house.fuse.revive();
+        self.house.house.fault.restart();
         self.proxied.proxy.revive().await?;
         self.start().await;
         Ok(())
@@ -299,10 +299,10 @@ impl Run for Site {
     }
 
     fn arm_outside(&self, n: u64, mode: Mode) {
-        self.house.house.fuse.arm(usize::try_from(n).unwrap(), mode);
+        self.house.house.fault.set(usize::try_from(n).unwrap(), mode);
     }
 
     fn outside_writes(&self) -> u64 {
-        self.house.house.fuse.count() as u64
+        self.house.house.fault.count() as u64
     }
 }
