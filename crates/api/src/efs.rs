@@ -145,43 +145,6 @@ pub struct VolumeRef {
 }
 
 const CLAIM_KIND: &str = "PersistentVolumeClaim";
-const VOLUME_KIND: &str = "PersistentVolume";
-
-/// A child whose uid is recorded in the status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedChild {
-    /// Kind of the child.
-    pub kind: &'static str,
-    /// Its namespace; none for a volume.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-}
-
-impl SharedVolume {
-    /// The children that the status vouches for; a name without a uid proves nothing and is left out.
-    pub fn recorded_children(&self) -> Vec<RecordedChild> {
-        let Some(status) = &self.status else { return Vec::new() };
-        let claim =
-            status.claim_ref.as_ref().zip(status.claim_uid.clone()).map(|(claim, uid)| RecordedChild {
-                kind: CLAIM_KIND,
-                namespace: self.metadata.namespace.clone(),
-                name: claim.name.clone(),
-                uid,
-            });
-        let volume = status.volume_ref.as_ref().and_then(|volume| {
-            Some(RecordedChild {
-                kind: VOLUME_KIND,
-                namespace: None,
-                name: volume.name.clone(),
-                uid: volume.uid.clone()?,
-            })
-        });
-        claim.into_iter().chain(volume).filter(|c| !c.name.is_empty() && !c.uid.is_empty()).collect()
-    }
-}
 
 aquifer_base::reasons! {
     /// The reasons in the conditions of a SharedVolume.
@@ -198,8 +161,6 @@ aquifer_base::reasons! {
         Deleting,
         /// Not Ready: an object of another owner has a name that we need.
         Conflict,
-        /// Not Ready: the spec asks for nothing that can be made.
-        Invalid,
         /// Not Ready: the namespace is being deleted.
         Terminating,
         /// Ready is not known: volumes or claims cannot be read.

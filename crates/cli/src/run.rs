@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use aquifer_base::NamespaceName;
 use aquifer_engine::lease::Timing;
+use aquifer_engine::metrics::Metrics;
 use aquifer_engine::process::{self, Signal};
 use aquifer_engine::runtime::Runtime;
 use aquifer_family::flags::renamed;
@@ -133,12 +134,14 @@ pub async fn run(args: Args, flags: &ArgMatches) -> anyhow::Result<()> {
         client,
         runtime: Runtime::system(),
         http_listen: Some(args.http_listen),
-        lease: process::LeaseSettings {
+        lease: Some(process::LeaseSettings {
             namespace: args.election.lease_namespace.to_string(),
             identity: args.election.identity.unwrap_or_else(host_name),
             timing,
-        },
+        }),
         families: units,
+        metrics: Metrics::default(),
+        health: process::Health::default(),
     };
     Ok(process::run(settings, signals()?).await?)
 }

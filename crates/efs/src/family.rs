@@ -81,6 +81,10 @@ impl Family for Efs {
         words
     }
 
+    fn page(&self) -> &'static str {
+        "docs/efs.md"
+    }
+
     fn flags(&self, command: Command) -> Command {
         Flags::augment_args(command)
     }

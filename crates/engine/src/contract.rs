@@ -6,7 +6,6 @@ pub mod intent;
 pub mod object;
 pub mod plan;
 pub mod question;
-pub mod remote;
 #[cfg(test)]
 mod round_trip;
 pub mod seen;

@@ -88,8 +88,8 @@ pub(crate) struct Outcome {
     pub failures: Vec<Failure>,
     /// When to look again.
     pub wake_after: Option<Duration>,
-    /// A status change was put off.
-    pub status_waits: bool,
+    /// What became of the status.
+    pub status: StatusOutcome,
     /// Waits for an answer from outside.
     pub parked: bool,
     /// Conditions that came about and deserve an event.
@@ -100,6 +100,18 @@ pub(crate) struct Outcome {
     pub effects: u32,
     /// A panic was caught.
     pub panicked: bool,
+}
+
+/// What became of the status that a pass decided on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StatusOutcome {
+    /// The pass did not get that far, or the write was refused.
+    #[default]
+    Unreported,
+    /// It can wait, and does.
+    Waits,
+    /// It says what was decided.
+    Reported,
 }
 
 /// How a round of a pass ended.
@@ -114,21 +126,26 @@ impl Pass<'_> {
     pub async fn run(&self) -> Outcome {
         let mut state = PassState::default();
         let ran = AssertUnwindSafe(self.rounds(&mut state)).catch_unwind().await;
-        let failure = match ran {
-            Ok(Ok(())) => None,
-            Ok(Err(failure)) => Some(failure),
-            Err(panic) => {
-                state.outcome.panicked = true;
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                let said = said.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
-                Some(Failure::bug(format!("a pass over {} panicked: {said}", self.key)))
-            }
-        };
-        state.outcome.failures.extend(failure);
+        self.note_end(ran, &mut state.outcome);
         if !state.decided {
-            self.report_undecided(&mut state).await;
+            let reported = AssertUnwindSafe(self.report_undecided(&mut state)).catch_unwind().await;
+            self.note_end(reported, &mut state.outcome);
         }
         state.outcome
+    }
+
+    fn note_end(&self, ended: std::thread::Result<Result<(), Failure>>, outcome: &mut Outcome) {
+        let failure = match ended {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => failure,
+            Err(panic) => {
+                outcome.panicked = true;
+                let said = panic.downcast_ref::<String>().map(String::as_str);
+                let said = said.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
+                Failure::bug(format!("a pass over {} panicked: {said}", self.key))
+            }
+        };
+        outcome.failures.push(failure);
     }
 
     /// What would be decided now. Reads, but writes nothing.
@@ -160,7 +177,7 @@ impl Pass<'_> {
         let plan = self.decide(&looked).await?;
         tracing::debug!(controller = self.controller.name(), key = %self.key, ?plan, "Decided");
         let prune = self.prune(&looked, &plan);
-        if (plan.is_destructive() || prune.is_some()) && !Self::confirm(&looked, state) {
+        if !self.confirm(&looked, &plan, prune.as_ref(), state).await? {
             return Ok(Round::Again);
         }
         state.outcome.wake_after = plan.wake_after;

@@ -3,17 +3,18 @@
 
 pub(crate) mod contact;
 pub(crate) mod events;
-pub mod health;
+pub(crate) mod health;
 pub(crate) mod kept;
-pub mod latest;
+pub(crate) mod latest;
 pub(crate) mod lock;
 pub mod metrics;
 pub(crate) mod outside;
 pub mod process;
 pub(crate) mod queue;
-pub mod runner;
+pub mod remote;
+pub(crate) mod runner;
 pub mod runtime;
 pub mod serve;
 pub mod store;
 pub mod stores;
-pub mod streams;
+pub(crate) mod streams;

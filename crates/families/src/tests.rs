@@ -196,3 +196,34 @@ fn leases_are_held_under_the_familys_name_only() {
     }
     assert!(!rights.cluster.iter().any(|rule| about_leases(&rule)));
 }
+
+#[test]
+fn failures_can_show_in_the_status_of_every_kind_that_a_controller_reports_on() {
+    let fields: Vec<_> = all().into_iter().flat_map(aquifer_family::Family::fields).collect();
+    let conditions = |kind: &str| -> BTreeSet<&str> {
+        fields
+            .iter()
+            .filter(|field| field.kind == kind)
+            .filter_map(aquifer_family::Field::condition)
+            .collect()
+    };
+    let reported: BTreeSet<&str> =
+        fields.iter().filter(|field| field.condition().is_some()).map(|field| field.kind).collect();
+    assert!(reported.contains("SharedVolume"), "{reported:?}");
+    for kind in reported {
+        assert!(
+            conditions(kind).is_superset(&BTreeSet::from(["Ready", "Progressing"])),
+            "{kind}: {:?}",
+            conditions(kind)
+        );
+    }
+}
+
+#[test]
+fn every_family_has_words_and_a_page_that_exists() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for family in all() {
+        assert!(!family.words().is_empty(), "{}", family.name());
+        assert!(root.join(family.page()).exists(), "{}", family.page());
+    }
+}

@@ -56,10 +56,11 @@ pub trait Family: Send + Sync {
     /// What its accounts may do. The operator's Lease is not among it: see [`rights::grants`].
     fn grants(&self, namespaces: &Namespaces) -> Vec<Grant>;
 
-    /// Every reason and object state that its controllers can write into a status. The documentation is checked against it.
-    fn words(&self) -> Vec<Word> {
-        Vec::new()
-    }
+    /// Every reason and object state that its controllers can write into a status.
+    fn words(&self) -> Vec<Word>;
+
+    /// The page for its users, as a path from the root of the repository. Its tables explain every word of [`Family::words`].
+    fn page(&self) -> &'static str;
 
     /// Rights among [`Family::grants`] that no call can show, each with its reason.
     fn held(&self) -> Vec<Held> {

@@ -283,6 +283,12 @@ mod tests {
                 },
             ]
         }
+        fn words(&self) -> Vec<crate::Word> {
+            Vec::new()
+        }
+        fn page(&self) -> &'static str {
+            ""
+        }
         fn fields(&self) -> Vec<Field> {
             Vec::new()
         }

@@ -14,9 +14,6 @@ use serde::Deserialize;
 use super::{cell, code};
 use crate::process;
 
-/// The pages for users that have such tables.
-const PAGES: [&str; 1] = ["docs/efs.md"];
-
 /// Something that the program can write into a status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Written {
@@ -25,6 +22,12 @@ pub struct Written {
     word: String,
     #[serde(default)]
     meaning: String,
+}
+
+impl Written {
+    fn without_meaning(&self) -> Self {
+        Self { meaning: String::new(), ..self.clone() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -37,7 +40,7 @@ enum Field {
 /// The page: every reason of every kind.
 pub fn page(written: &[Written]) -> String {
     let mut text = String::from(
-        "# Reasons\n\nThe reasons that conditions can have, by kind. What to do about them: [efs.md](../efs.md). Those that every kind has come \
+        "# Reasons\n\nThe reasons that conditions can have, by kind. The page of each family says what to do about them. Those that every kind has come \
          from the [five classes of failure](../../ARCHITECTURE.md#the-five-classes-of-failure).\n",
     );
     let reasons = || written.iter().filter(|it| it.field == Field::Reason);
@@ -51,22 +54,22 @@ pub fn page(written: &[Written]) -> String {
     text
 }
 
-/// Fails when a page lacks a reason, or explains one that is never written.
+/// Fails when the page of a family lacks a reason, or explains one that is never written.
 pub fn check(written: &[Written]) -> Result<()> {
-    if written.is_empty() {
-        println!("reasons are not compared with the docs: `aquifer reference` does not list them yet");
-        return Ok(());
-    }
+    let pages: Vec<&str> = aquifer_families::all().into_iter().map(aquifer_family::Family::page).collect();
     let mut explained = BTreeSet::new();
-    for page in PAGES {
+    for page in &pages {
         let file = process::root().join(page);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         explained.extend(tables(&text));
     }
-    let named = |it: &Written| Written { meaning: String::new(), ..it.clone() };
-    let differences = differences(&written.iter().map(named).collect(), &explained);
+    let names: BTreeSet<Written> = written.iter().map(Written::without_meaning).collect();
+    let mut differences = differences(&names, &explained);
+    if names.len() != written.len() {
+        differences.push("a word is listed twice for one kind: it would have two meanings".to_owned());
+    }
     if !differences.is_empty() {
-        bail!("{}:\n{}", PAGES.join(", "), differences.join("\n"));
+        bail!("{}:\n{}", pages.join(", "), differences.join("\n"));
     }
     Ok(())
 }

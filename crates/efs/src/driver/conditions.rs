@@ -56,11 +56,11 @@ pub(super) fn installed(parts: &[Part<'_>], in_the_way: &[String], absent: bool)
 }
 
 pub(super) fn external_by_flag(parts: &[Part<'_>]) -> Report {
-    external(parts, "the driver is managed by somebody else (--efs-driver=external)")
+    external(parts, "the driver is managed by another tool (--efs-driver=external)")
 }
 
 pub(super) fn external_by_driver(parts: &[Part<'_>]) -> Report {
-    let why = "a CSIDriver efs.csi.aws.com exists that is not ours: the driver is managed by somebody else and nothing is installed. To let Aquifer manage it, remove that driver first";
+    let why = "a CSIDriver efs.csi.aws.com exists that is not ours: the driver is managed by another tool and nothing is installed. To let Aquifer manage it, remove that driver first";
     external(parts, why)
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use aquifer_api::component::{ComponentObject, Desired, ObjectState};
+use aquifer_api::component::{ComponentObject, ObjectState};
 use aquifer_base::NamespaceName;
-use aquifer_engine::plan::Child;
-use aquifer_engine::{Expect, Plan, Seen, Step};
+use aquifer_engine::{Child, Expect, Plan, Seen, Step};
 
 use super::conditions::{self, Part};
-use super::facts::{DefinitionFacts, PartFacts};
+use super::facts::PartFacts;
+use super::wanted::{marked, unwanted};
 use super::world::World;
 use super::{Driver, Management, Subject};
 use crate::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, STORAGE_CLASS};
@@ -68,18 +68,6 @@ pub(super) fn decide(driver: &Driver, subject: &Subject, world: &World) -> Plan 
         return Plan::none().status(conditions::external_by_driver(&parts));
     }
     install(&parts)
-}
-
-/// Whether the driver is to go: by the marker that an uninstall writes, or because SharedVolumes are no longer defined.
-pub(super) fn unwanted(subject: &Subject, definition: &Seen<Option<DefinitionFacts>>) -> bool {
-    let ends = |found: &Option<DefinitionFacts>| found.as_ref().is_none_or(|found| found.deleting);
-    marked(subject) || definition.known().is_some_and(ends)
-}
-
-/// Whether a user has asked for the driver's removal.
-fn marked(subject: &Subject) -> bool {
-    let spec = subject.object.as_ref().and_then(|component| component.spec.as_ref().ok());
-    spec.is_some_and(|spec| spec.desired() == Desired::Removed)
 }
 
 /// Every object as it should be; those of others are left alone and reported.

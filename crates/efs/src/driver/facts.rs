@@ -1,6 +1,6 @@
 //! What decisions need to know of the driver's objects and of the definition of SharedVolumes. Reads, does not judge.
 
-use aquifer_engine::intent::OWNER;
+use aquifer_engine::OWNER;
 use aquifer_engine::{Identity, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -7,6 +7,7 @@ mod decide;
 mod facts;
 #[cfg(test)]
 mod tests;
+mod wanted;
 mod world;
 
 use std::time::Duration;

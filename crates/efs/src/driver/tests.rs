@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::names::driver;
+use aquifer_engine::OWNER;
 use aquifer_engine::cluster::ApiError;
-use aquifer_engine::intent::OWNER;
 use aquifer_engine::model::{Model, Sim, walk};
 use aquifer_engine::{Object, ObjectRef};
 use proptest::prelude::*;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use aquifer_engine::{Seen, View};
 use serde::{Deserialize, Serialize};
 
-use super::decide::unwanted;
 use super::facts::{DefinitionFacts, PartFacts};
+use super::wanted::unwanted;
 use super::{Driver, SHARED_VOLUME_CRD, Subject};
 use crate::kinds::{CRD, NODE, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
 use crate::manifests::{self, DriverConfig};

@@ -40,7 +40,7 @@ pub(super) fn provisioning(world: &World, pair: Pair<'_>) -> Report {
 }
 
 pub(super) fn replacing(world: &World, pair: Pair<'_>) -> Report {
-    let message = "the volume and its claim no longer serve; they are deleted and made anew";
+    let message = "the volume and its claim do not fit the spec any more; they are deleted and made again";
     report(world, pair, not_ready(SharedVolumeReason::Replacing, message))
 }
 
@@ -73,7 +73,8 @@ pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Repo
 
 pub(super) fn invalid(world: &World) -> Report {
     let message = "spec.fileSystemID is missing; set it to the ID of an EFS file system, for example fs-0123456789abcdef0";
-    report(world, Pair::default(), not_ready(SharedVolumeReason::Invalid, message).warning())
+    let condition = Condition::new("Ready", State::False, FailureReason::Invalid, message);
+    report(world, Pair::default(), condition.warning())
 }
 
 pub(super) fn namespace_ends(world: &World) -> Report {
@@ -97,7 +98,7 @@ pub(super) fn summarize(report: &Report, deleting: bool, status: &mut SharedVolu
     let Some(ready) = report.get("Ready") else { return };
     let phase = match (ready.state, ready.reason::<Is>()) {
         (State::True, _) => Phase::Ready,
-        (_, Some(Is::Conflict | Is::Invalid)) => Phase::Failed,
+        (_, Some(Is::Conflict)) => Phase::Failed,
         (_, Some(Is::Deleting)) => Phase::Deleting,
         (_, Some(Is::InUse)) if deleting => Phase::Deleting,
         (_, Some(_)) => Phase::Pending,
@@ -121,7 +122,7 @@ fn report(world: &World, pair: Pair<'_>, ready: Condition) -> Report {
     let mut report = Report::new(&status).condition(ready);
     if !world.duplicates.is_empty() {
         let message = format!(
-            "the same data is also meant by SharedVolume {} of this namespace; a pod that mounts both may hang, so use one of them",
+            "SharedVolume {} of this namespace uses the same file system and access point; a pod that mounts both may hang, so use one of them",
             some(&world.duplicates)
         );
         let reason = SharedVolumeReason::SameAccessPoint;
@@ -152,7 +153,9 @@ fn holders(blocked: &Blocked) -> String {
         Blocked::Claim { pods, .. } if !pods.is_empty() => {
             format!("pods that mount the claim: {}", list(pods))
         }
-        Blocked::Claim { finalizers, .. } if finalizers.is_empty() => "something that does not say so".into(),
+        Blocked::Claim { finalizers, .. } if finalizers.is_empty() => {
+            "an unknown holder: the claim has no finalizers".into()
+        }
         Blocked::Claim { finalizers, .. } => format!("the claim's finalizers: {}", list(finalizers)),
         Blocked::Volume { name, finalizers } => {
             format!("the finalizers of PersistentVolume {name}: {}", list(finalizers))

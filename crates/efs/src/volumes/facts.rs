@@ -2,8 +2,8 @@
 
 use aquifer_api::component::ComponentReason;
 use aquifer_base::{Reason, Uid};
-use aquifer_engine::intent::{OWNER, OWNER_UID};
 use aquifer_engine::{Identity, Key, Object, State};
+use aquifer_engine::{OWNER, OWNER_UID};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -96,7 +96,7 @@ impl Controller for Volumes {
 
 /// Whom a volume or claim belongs to: our annotation, or the labels of aws-efs-operator where that is missing.
 fn wake_owner(child: &Object) -> Wakes {
-    let ours = aquifer_engine::intent::owner_key(child);
+    let ours = aquifer_engine::owner_key(child);
     let upstream = || {
         let (namespace, name) = (child.label(labels::OWNER_NAMESPACE)?, child.label(labels::OWNER_NAME)?);
         Some(Key::namespaced(namespace, name))

@@ -10,7 +10,7 @@ use aquifer_efs::kinds::{
 };
 use aquifer_efs::names::driver;
 use aquifer_engine::Kind;
-use aquifer_engine::intent::OWNER;
+use aquifer_engine::OWNER;
 use aquifer_lab::{Mark, eventually};
 use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch, PatchParams};

@@ -54,7 +54,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The word for metrics and messages.
+    /// The words for messages, as in "cannot … this object".
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Apply(_) => "apply",

@@ -146,6 +146,13 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
+    /// What of the kind it is, for people; empty for all of it.
+    pub fn part(&self) -> String {
+        let parts = [("namespace", &self.namespace), ("name", &self.name), ("labels", &self.labels)];
+        let parts = parts.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?)));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether an object of this key is in it, its labels apart.
     pub fn may_hold(&self, key: &Key) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| namespace == &*key.namespace)

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::lease::Leadership;
 use crate::object::{Key, Kind, Object};
 use crate::outside::Outside;
-use crate::pass::{Environment, Erased, Outcome, Pass};
+use crate::pass::{Environment, Erased, Outcome, Pass, StatusOutcome};
 use crate::plan::Plan;
 use crate::question::Question;
 use crate::store::Store;
@@ -92,7 +92,7 @@ impl<C: Controller> Sim<C> {
             for key in self.keys() {
                 let outcome = self.pass(&key, status_due).await;
                 again |= !outcome.failures.is_empty();
-                waits |= outcome.status_waits;
+                waits |= outcome.status == StatusOutcome::Waits;
                 settled.failures.extend(outcome.failures);
                 if self.model.fault.crashed() {
                     self.model.fault.restart(); // it starts again, remembering nothing

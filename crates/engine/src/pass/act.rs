@@ -65,7 +65,7 @@ impl Pass<'_> {
     async fn settle(&self, done: Vec<Done>, state: &mut PassState) -> Result<bool, Failure> {
         let subject = self.target();
         let PassState { fresh, asked, outcome, .. } = state;
-        let mut current = true;
+        let (mut current, mut outdated) = (true, Vec::new());
         for done in done {
             match done {
                 Done::Unchanged => {}
@@ -81,16 +81,18 @@ impl Pass<'_> {
                     self.outside.forget(&*asked);
                     current = false;
                 }
-                Done::Stale(target) => {
-                    refresh(self.cluster, fresh, target, self.environment.now()).await?;
-                    current = false;
-                }
+                Done::Stale(target) => outdated.push(target),
                 Done::Failed(failure) => {
                     // Whether an effect happened is not known: what we believed about the outside is not either.
                     self.outside.forget(&*asked);
                     outcome.failures.push(failure);
                 }
             }
+        }
+        current &= outdated.is_empty();
+        // Only now: a read that fails must not make us forget what the other steps have done.
+        for target in outdated {
+            refresh(self.cluster, fresh, target, self.environment.now()).await?;
         }
         // A failure is reported before looking again, or it could hide behind a step that keeps changing.
         Ok(current || !outcome.failures.is_empty())

@@ -1,20 +1,59 @@
 //! Confirm: before anything is destroyed, what the decision rests on is read from the API server. Caches of two kinds can
 //! disagree, and a pair that only looks broken must not be torn down.
 
-use super::observe::Looked;
+use super::observe::{Looked, refresh};
 use super::{Pass, PassState};
+use crate::failure::Failure;
+use crate::intent::OWNER_UID;
 use crate::object::Object;
+use crate::plan::{Deletion, Plan, Stage, Step};
+use crate::view::Fresh;
 
 impl Pass<'_> {
     /// False when the decision must be made again, on what is read live.
     ///
-    /// For a subject that is being deleted there is nothing to read: a deletion cannot be taken back, all that is its own goes,
-    /// and every child is deleted only in the version in which it was seen to be its own.
-    pub(super) fn confirm(looked: &Looked, state: &mut PassState) -> bool {
-        let is_ending = looked.subject.as_ref().is_some_and(Object::deleting);
-        let confirmed = is_ending || state.fresh.live;
-        state.fresh.live |= !confirmed;
-        confirmed
+    /// A subject that is being deleted never comes back, and all that is its own goes. What carries its uid is its own, whatever
+    /// else has happened; for anything else it must still be there, because another object may have its name by now.
+    pub(super) async fn confirm(
+        &self,
+        looked: &Looked,
+        plan: &Plan,
+        prune: Option<&Stage>,
+        state: &mut PassState,
+    ) -> Result<bool, Failure> {
+        let mut deletions =
+            plan.steps().chain(prune.iter().flat_map(|stage| &stage.steps)).filter_map(deletion);
+        let fresh = &mut state.fresh;
+        let Some(deleting) = looked.subject.as_ref().filter(|subject| subject.deleting()) else {
+            let confirmed = fresh.live || deletions.next().is_none();
+            fresh.live |= !confirmed;
+            return Ok(confirmed);
+        };
+        if deletions.all(|deletion| self.is_marked(deletion, deleting.uid(), fresh)) {
+            return Ok(true);
+        }
+        let target = self.target();
+        if !fresh.objects.contains_key(&target) {
+            refresh(self.cluster, fresh, target.clone(), self.environment.now()).await?;
+        }
+        let now = fresh.objects.get(&target).and_then(|(now, _)| now.as_ref());
+        Ok(now.is_some_and(|now| now.uid() == deleting.uid()))
+    }
+
+    /// Whether the object carries the mark of this owner, in the very version that is to be deleted.
+    fn is_marked(&self, deletion: &Deletion, owner_uid: &str, fresh: &Fresh) -> bool {
+        let cached = || self.stores.get(&deletion.target).known().cloned().flatten();
+        let seen = fresh.objects.get(&deletion.target).map_or_else(cached, |(object, _)| object.clone());
+        seen.is_some_and(|object: Object| {
+            object.identity() == deletion.seen && object.label(OWNER_UID) == Some(owner_uid)
+        })
+    }
+}
+
+fn deletion(step: &Step) -> Option<&Deletion> {
+    match step {
+        Step::Delete(deletion) => Some(deletion),
+        _ => None,
     }
 }
 

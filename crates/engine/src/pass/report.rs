@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Outcome, Pass, PassState};
+use super::{Outcome, Pass, PassState, StatusOutcome};
 use crate::cluster::Verb;
 use crate::failure::{Class, Failure, combined};
 use crate::object::{Object, ObjectRef, revision};
 use crate::plan::{Plan, Step};
-use crate::status::{Report, Urgency, change};
+use crate::status::{Report, State, Urgency, change};
 use crate::store::Progress;
 
 /// The condition that sums up all others.
@@ -22,8 +22,10 @@ const UNREPORTED: u32 = 2;
 impl Pass<'_> {
     /// Writes the status that was decided, together with what failed since.
     pub(super) async fn report(&self, plan: &Plan, state: &mut PassState) -> Result<(), Failure> {
-        let Some(subject) = state.outcome.subject.clone() else { return Ok(()) };
-        let Some(mut report) = plan.status.clone() else { return Ok(()) };
+        let (Some(subject), Some(mut report)) = (state.outcome.subject.clone(), plan.status.clone()) else {
+            state.outcome.status = StatusOutcome::Reported; // there is nothing to say, or nowhere to say it
+            return Ok(());
+        };
         keep_records(&mut report, plan, &self.target());
         if let Some(failure) = combined(&state.outcome.failures) {
             if self.is_passing(&failure) {
@@ -35,19 +37,17 @@ impl Pass<'_> {
     }
 
     /// The pass failed before there was a plan: the status stays as it is, except that it says so.
-    pub(super) async fn report_undecided(&self, state: &mut PassState) {
+    pub(super) async fn report_undecided(&self, state: &mut PassState) -> Result<(), Failure> {
         let outcome = &mut state.outcome;
         let (Some(subject), Some(failure)) = (outcome.subject.clone(), combined(&outcome.failures)) else {
-            return;
+            return Ok(());
         };
         if self.is_passing(&failure) {
-            return;
+            return Ok(());
         }
         let mut report = Report::of(&subject, &self.controller.shape());
         report.failed(&failure);
-        if let Err(failure) = self.write_status(&subject, report, outcome).await {
-            outcome.failures.push(failure);
-        }
+        self.write_status(&subject, report, outcome).await
     }
 
     fn is_passing(&self, failure: &Failure) -> bool {
@@ -62,10 +62,11 @@ impl Pass<'_> {
     ) -> Result<(), Failure> {
         self.controller.summarize(&mut report, subject.deleting());
         let Some(change) = change(subject, &report, &self.controller.shape(), self.environment.now()) else {
+            outcome.status = StatusOutcome::Reported;
             return Ok(());
         };
-        if report.urgency == Urgency::Soon && !self.status_due {
-            outcome.status_waits = true;
+        if report.urgency == Urgency::Soon && !self.status_due && !stops_being_ready(subject, &report) {
+            outcome.status = StatusOutcome::Waits;
             return Ok(());
         }
         let ready = report.get(READY);
@@ -82,6 +83,7 @@ impl Pass<'_> {
                 outcome.wrote(target, Progress::Revision(version));
                 outcome.news = change.news;
                 outcome.subject = written;
+                outcome.status = StatusOutcome::Reported;
                 Ok(())
             }
             // Somebody wrote to the subject since we looked: its event is on the way and wakes us.
@@ -100,6 +102,13 @@ impl Outcome {
         self.written.retain(|(written, _)| *written != target);
         self.written.push((target, progress));
     }
+}
+
+/// That something no longer serves is never only progress; that it is being deleted, everybody can see.
+fn stops_being_ready(subject: &Object, report: &Report) -> bool {
+    let was_ready = subject.condition(READY).is_some_and(|ready| ready["status"] == State::True.as_str());
+    let is_ready = report.get(READY).is_some_and(|ready| ready.state == State::True);
+    was_ready && !is_ready && !subject.deleting()
 }
 
 /// A status never takes back what its own plan has recorded: that is all a crash would leave to go by.

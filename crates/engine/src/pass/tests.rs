@@ -194,11 +194,11 @@ async fn a_panic_in_a_decision_is_caught_and_reported_and_leaves_the_rest_of_the
 async fn progress_waits_for_a_newer_pass_and_results_do_not() {
     let model = model();
     let outcome = pass(&model, |_| Plan::none().status(ready("half way").soon()), 0, false).await;
-    assert!(outcome.status_waits && model.log().is_empty());
+    assert!((outcome.status == StatusOutcome::Waits) && model.log().is_empty());
     pass(&model, |_| Plan::none().status(ready("half way").soon()), 0, true).await;
     assert_eq!(condition(&model, "Ready").2, "half way");
     let outcome = pass(&model, |_| Plan::none().status(ready("done")), 0, false).await;
-    assert!(!outcome.status_waits);
+    assert!(!(outcome.status == StatusOutcome::Waits));
     assert_eq!(condition(&model, "Ready").2, "done");
 }
 

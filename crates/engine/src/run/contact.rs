@@ -1,5 +1,6 @@
 //! Notes when the API server was last heard on a watch. Bookmarks count, which kube's watcher does not hand on; without them a
-//! kind where nothing happens would look like a connection that is dead.
+//! kind where nothing happens would look like a connection that is dead. Refusals do not count, except that a kind is not served:
+//! that is all that there is to hear about it.
 
 use std::sync::Arc;
 
@@ -15,9 +16,12 @@ pub(crate) fn noting(client: Client, heard: impl Fn() + Send + Sync + 'static) -
         let (client, heard) = (client.clone(), Arc::clone(&heard));
         async move {
             let response = client.send(request).await?;
+            let counts = response.status().is_success() || response.status() == http::StatusCode::NOT_FOUND;
             Ok::<_, kube::Error>(response.map(|body| {
                 body.map_frame(move |frame| {
-                    heard();
+                    if counts {
+                        heard();
+                    }
                     frame
                 })
             }))

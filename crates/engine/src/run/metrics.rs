@@ -21,6 +21,7 @@ pub use reference::{Described, described};
 
 use crate::runtime::Runtime;
 use crate::store::Store;
+use crate::watch::Scope;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PassLabels {
@@ -54,6 +55,14 @@ struct KindLabels {
     kind: String,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct WatchLabels {
+    kind: String,
+    group: String,
+    /// The part of the kind that is watched; empty for all of it.
+    part: String,
+}
+
 /// The counters of one process; cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -71,7 +80,7 @@ struct Inner {
     call_seconds: Family<VerbLabels, Histogram>,
     leading: Family<FamilyLabels, Gauge>,
     live_passes: Family<ControllerLabels, Counter<u64, AtomicU64>>,
-    contact: Family<KindLabels, Gauge<f64, AtomicU64>>,
+    contact: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     ready_seconds: Family<KindLabels, Histogram>,
     objects: Objects,
 }
@@ -127,12 +136,12 @@ impl Default for Metrics {
         registry.register_collector(Box::new(inner.objects.clone()));
         registry.register(
             "time_to_ready_seconds",
-            "How long objects were not Ready before they became so, since they were made or since they stopped being Ready",
+            "How long objects were not Ready before they became so: since they were made, or since they stopped being Ready. Every replica counts all of them",
             inner.ready_seconds.clone(),
         );
         registry.register(
             "watch_last_contact_timestamp_seconds",
-            "When the API server was last heard on a watch of this kind, in seconds since 1970",
+            "When the API server was last heard on a watch, in seconds since 1970",
             inner.contact.clone(),
         );
         registry.register("leader", "1 while this replica leads the family", inner.leading.clone());
@@ -174,8 +183,12 @@ impl Metrics {
     }
 
     /// The API server was heard on a watch.
-    pub(crate) fn contact(&self, kind: &str, now: Timestamp) {
-        let labels = KindLabels { kind: kind.to_owned() };
+    pub(crate) fn contact(&self, scope: &Scope, now: Timestamp) {
+        let labels = WatchLabels {
+            kind: scope.kind.kind.to_string(),
+            group: scope.kind.group.to_string(),
+            part: scope.part(),
+        };
         self.inner.contact.get_or_create(&labels).set(now.as_duration().as_secs_f64());
     }
 

@@ -73,9 +73,9 @@ impl Outside {
     /// Registers a key as waiting; true when the caller must put the question.
     pub(crate) fn wait(&self, question: &Question, key: &Key) -> bool {
         let mut inner = self.lock();
-        let waiting = inner.asking.entry(question.clone()).or_default();
-        waiting.insert(key.clone());
-        waiting.len() == 1
+        let new = !inner.asking.contains_key(question);
+        inner.asking.entry(question.clone()).or_default().insert(key.clone());
+        new
     }
 
     /// An answer came; returns the keys that waited for it.

@@ -11,13 +11,16 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
-use crate::health::{self, Health};
+use crate::health;
 use crate::latest::latest;
 use crate::lease::{self, Leadership, LostLease, Timing};
 use crate::metrics::Metrics;
-use crate::runner::{self, Context};
+use crate::runner;
 use crate::runtime::Runtime;
 use crate::streams::Streams;
+
+pub use crate::health::Health;
+pub use crate::runner::Context;
 
 /// What a process runs, and how.
 pub struct Settings {
@@ -27,10 +30,14 @@ pub struct Settings {
     pub runtime: Runtime,
     /// Where `/livez`, `/readyz` and `/metrics` are served; nowhere when left out.
     pub http_listen: Option<SocketAddr>,
-    /// How replicas agree who works.
-    pub lease: LeaseSettings,
+    /// How replicas agree who works. None where there is one replica only, as in most tests: then it always leads.
+    pub lease: Option<LeaseSettings>,
     /// The families.
     pub families: Vec<Family>,
+    /// What it counts.
+    pub metrics: Metrics,
+    /// What it is not ready for yet.
+    pub health: Health,
 }
 
 /// What all Leases of a process have in common.
@@ -107,8 +114,7 @@ pub enum Ended {
 
 /// Runs until it is told to stop, or until a Lease is lost.
 pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal>) -> Result<(), Ended> {
-    let Settings { client, runtime, http_listen, lease, families } = settings;
-    let (metrics, health) = (Metrics::default(), Health::default());
+    let Settings { client, runtime, http_listen, lease, families, metrics, health } = settings;
     let (shutdown, lease_end) = (CancellationToken::new(), CancellationToken::new());
     if let Some(address) = http_listen {
         let served =
@@ -121,13 +127,17 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
     let mut running: JoinSet<String> = JoinSet::new();
     let mut elections: JoinSet<(String, Result<(), LostLease>)> = JoinSet::new();
     for family in families {
-        let (leadership, election) = elect(&client, &runtime, &lease, &family.name, &lease_end);
+        let mut leadership = Leadership::always();
+        if let Some(lease) = &lease {
+            let (elected, election) = elect(&client, &runtime, lease, &family.name, &lease_end);
+            leadership = elected;
+            let name = family.name.clone();
+            elections.spawn(async move {
+                // A task that panicked or was aborted no longer renews, so its Lease is lost at its deadline.
+                (name, election.await.unwrap_or(Ok(())))
+            });
+        }
         runtime.spawn(report_leadership(leadership.clone(), metrics.clone(), family.name.clone()));
-        let name = family.name.clone();
-        elections.spawn(async move {
-            // A task that panicked or was aborted no longer renews, so its Lease is lost at its deadline.
-            (name, election.await.unwrap_or(Ok(())))
-        });
         let context = |leadership: &Leadership| Context {
             client: client.clone(),
             runtime: runtime.clone(),

@@ -10,12 +10,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::object::{Key, ObjectRef};
+use crate::pass::StatusOutcome;
 use crate::store::Progress;
 
 /// How long a pass waits for the caches before it reads live.
 const GATE: Duration = Duration::from_secs(5);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_CAP: Duration = Duration::from_mins(5);
+/// A plan that wants to look again even later is a mistake, and must not be one that a sum cannot hold.
+const LATEST: Duration = Duration::from_hours(24);
 /// How long a key rests after a pass. News from the user does not wait for it.
 const REST: Duration = Duration::from_millis(100);
 /// How long a status that can wait does wait.
@@ -80,7 +83,7 @@ pub(crate) struct Ended {
     /// A failure that only somebody's action heals: retry rarely.
     pub slow: bool,
     pub wake_after: Option<Duration>,
-    pub status_waits: bool,
+    pub status: StatusOutcome,
     /// It waits for an answer from outside, which is looked at as soon as it comes.
     pub parked: bool,
     /// The object is gone and nothing wakes this key any more.
@@ -164,8 +167,12 @@ impl Queue {
             slot.gate_until = Some(now + GATE);
         }
         self.waiting_statuses -= usize::from(slot.status_waits_since.is_some());
-        self.waiting_statuses += usize::from(ended.status_waits);
-        slot.status_waits_since = ended.status_waits.then(|| slot.status_waits_since.unwrap_or(now));
+        slot.status_waits_since = match ended.status {
+            StatusOutcome::Unreported => slot.status_waits_since, // its patience goes on
+            StatusOutcome::Waits => Some(slot.status_waits_since.unwrap_or(now)),
+            StatusOutcome::Reported => None,
+        };
+        self.waiting_statuses += usize::from(slot.status_waits_since.is_some());
         let status_timer = slot.status_waits_since.map(|since| since + STATUS_PATIENCE);
         // What failed was decided on an older generation: the news that came meanwhile must not wait for its backoff.
         let outdated = slot.generation != slot.ran_generation;
@@ -179,7 +186,8 @@ impl Queue {
             slot.not_before = None;
         }
         slot.rests_until = (!ended.parked && !outdated).then(|| now + REST);
-        slot.wake_at = ended.wake_after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
+        let after = ended.wake_after.map(|after| after.min(LATEST));
+        slot.wake_at = after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
         let timer = [slot.wake_at, slot.not_before, status_timer].into_iter().flatten().min();
         if ended.forget && !slot.dirty {
             let timer = slot.timer;
@@ -408,7 +416,7 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, Ended { status_waits: true, ..Ended::default() });
+        queue.ended(&key(), now, Ended { status: StatusOutcome::Waits, ..Ended::default() });
         assert_eq!(turn(&mut queue, now), None);
         assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
     }
@@ -420,7 +428,7 @@ mod tests {
         for key in &keys {
             queue.wake(key);
             turn(&mut queue, start).expect("its first pass");
-            queue.ended(key, start, Ended { status_waits: true, ..Ended::default() });
+            queue.ended(key, start, Ended { status: StatusOutcome::Waits, ..Ended::default() });
         }
         let mut now = start;
         while turn(&mut queue, now).is_none() {
@@ -428,7 +436,7 @@ mod tests {
         }
         assert_eq!(now, start + STATUS_PATIENCE_BUSY);
         // What has something better to say is written at once, and then the others are few.
-        queue.ended(&keys[0], now, Ended::default());
+        queue.ended(&keys[0], now, Ended { status: StatusOutcome::Reported, ..Ended::default() });
         assert!(turn(&mut queue, now).expect("the next").status_due);
         assert_eq!(queue.waiting_statuses, MANY - 1);
     }
@@ -436,16 +444,38 @@ mod tests {
     #[test]
     fn a_status_that_no_longer_waits_is_not_counted() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        for ended in [
-            Ended { status_waits: true, ..Ended::default() },
-            Ended { status_waits: true, ..Ended::default() },
-            Ended { status_waits: true, forget: true, ..Ended::default() },
-        ] {
+        let mut end = |ended: Ended| {
             queue.wake(&key());
             turn(&mut queue, now + 2 * REST);
             queue.ended(&key(), now, ended);
-        }
-        assert_eq!((queue.waiting_statuses, queue.slots.len()), (0, 0));
+            (queue.waiting_statuses, queue.slots.len())
+        };
+        let waits = || Ended { status: StatusOutcome::Waits, ..Ended::default() };
+        assert_eq!((end(waits()), end(waits()), end(Ended::default())), ((1, 1), (1, 1), (1, 1)));
+        assert_eq!(end(Ended { status: StatusOutcome::Reported, ..Ended::default() }), (0, 1));
+        assert_eq!((end(waits()), end(Ended { forget: true, ..Ended::default() })), ((1, 1), (0, 0)));
+    }
+
+    #[test]
+    fn a_pass_that_reports_nothing_does_not_make_a_status_wait_anew() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, Ended { status: StatusOutcome::Waits, ..Ended::default() });
+        let later = now + STATUS_PATIENCE / 2;
+        queue.wake(&key());
+        turn(&mut queue, later).expect("an event");
+        queue.ended(&key(), later, Ended { parked: true, ..Ended::default() });
+        assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
+    }
+
+    #[test]
+    fn a_wish_to_look_again_in_a_million_years_is_no_panic() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, Ended { wake_after: Some(Duration::MAX), jitter: 1.0, ..Ended::default() });
+        assert!(queue.deadline() <= Some(now + 2 * LATEST));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! Every replica keeps warm caches; only the leader has passes.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -92,6 +94,7 @@ async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
         live,
         wake,
         runtime,
+        metrics: context.metrics.clone(),
         controller,
     });
     let queue = Queue::with_longest_backoff(shared.controller.longest_backoff());
@@ -105,6 +108,7 @@ struct Shared {
     live: Live,
     events: Events,
     runtime: Runtime,
+    metrics: Metrics,
     wake: UnboundedSender<Woken>,
 }
 
@@ -215,7 +219,8 @@ impl Runner {
                 self.context.metrics.live_pass(self.shared.controller.name());
             }
             let key = turn.key.clone();
-            let pass = pass(Arc::clone(&self.shared), self.context.clone(), turn);
+            let span = tracing::info_span!("pass", controller = self.shared.controller.name(), %key);
+            let pass = pass(Arc::clone(&self.shared), self.context.clone(), turn).instrument(span);
             let handle = self.passes.spawn(pass);
             self.running.insert(handle.id(), key);
         }
@@ -233,7 +238,7 @@ impl Runner {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
                     slow: failure.is_some_and(|f| f.class == Class::Invalid),
                     wake_after: outcome.wake_after,
-                    status_waits: outcome.status_waits,
+                    status: outcome.status,
                     parked: outcome.parked,
                     written: outcome.written,
                     forget: false,
@@ -248,6 +253,7 @@ impl Runner {
                 // Passes catch their own panics, so this one came from the reporting around them.
                 if let Some(key) = self.running.remove(&error.id()) {
                     tracing::error!(%key, %error, "A pass died");
+                    self.context.metrics.panicked(self.shared.controller.name());
                     let jitter = self.shared.runtime.fraction();
                     self.queue.ended(&key, now, Ended { failed: true, jitter, ..Ended::default() });
                 }
@@ -275,7 +281,7 @@ impl Runner {
                 Ok(Some(_)) => continue,
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%target, %error, "Cannot read yet");
+                    tracing::warn!(object = %target, %error, "Cannot read yet");
                     return false;
                 }
             }
@@ -283,7 +289,7 @@ impl Runner {
             match writer.write(&target, Verb::Create(body), "it was absent").await {
                 Ok(_) | Err(ApiError::AlreadyExists) => {}
                 Err(error) => {
-                    tracing::warn!(%target, %error, "Cannot create yet");
+                    tracing::warn!(object = %target, %error, "Cannot create yet");
                     return false;
                 }
             }
@@ -331,7 +337,6 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
         status_due: turn.status_due,
     }
     .run()
-    .instrument(tracing::info_span!("pass", controller = name, key = %turn.key))
     .await;
     let failure = most_severe(&outcome.failures);
     let word = failure.map_or(if outcome.parked { "parked" } else { "ok" }, |failure| failure.class.as_str());
@@ -342,10 +347,12 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
     for failure in &outcome.failures {
         match failure.class {
             Class::Bug => {
-                tracing::error!(controller = name, key = %turn.key, %failure, "A pass failed by a bug");
+                tracing::error!(controller = name, key = %turn.key, error = %failure, "A pass failed by a bug");
             }
-            Class::Waiting => tracing::debug!(controller = name, key = %turn.key, %failure, "A pass waits"),
-            _ => tracing::warn!(controller = name, key = %turn.key, %failure, "A pass failed"),
+            Class::Waiting => {
+                tracing::debug!(controller = name, key = %turn.key, error = %failure, "A pass waits");
+            }
+            _ => tracing::warn!(controller = name, key = %turn.key, error = %failure, "A pass failed"),
         }
     }
     if let Some(subject) = &outcome.subject {
@@ -359,10 +366,14 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
 
 /// Puts a question outside and wakes whoever waits for the answer.
 async fn look(shared: Arc<Shared>, question: Question) {
-    let asked = tokio::time::timeout(LOOK_DEADLINE, shared.controller.look(&question)).await;
-    let answer: Result<Value, String> = match asked {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(failure)) => Err(failure.message),
+    let asked = AssertUnwindSafe(shared.controller.look(&question)).catch_unwind();
+    let answer: Result<Value, String> = match tokio::time::timeout(LOOK_DEADLINE, asked).await {
+        Ok(Ok(Ok(value))) => Ok(value),
+        Ok(Ok(Err(failure))) => Err(failure.message),
+        Ok(Err(_)) => {
+            shared.metrics.panicked(shared.controller.name());
+            Err("a mistake of Aquifer: asking panicked; its log says where".to_owned())
+        }
         Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     };
     let keys = shared.outside.put(&question, answer, shared.runtime.now());

@@ -1,5 +1,5 @@
-//! Clock, randomness and tasks of one process. Nothing else in the engine or in a family reads a clock, draws a number or
-//! starts a task by itself, so that one seed gives one history in a simulation.
+//! Clock, randomness and tasks of one process. Nothing else in the engine or in a family reads a clock or draws a number, so that
+//! one seed gives one history in a simulation. Tasks that outlive their starter start only here; a `JoinSet` ends with its owner.
 //!
 //! Waiting is done with `tokio::time` (`sleep`, `timeout`): a simulation pauses that clock, and it then moves only when every
 //! task waits. Instants are tokio's for the same reason.

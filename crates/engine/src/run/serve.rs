@@ -7,17 +7,22 @@ use std::sync::Arc;
 use aquifer_base::{Sealed, Uid};
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::cluster::Cluster;
 use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
+use crate::live::Live;
 use crate::object::Key;
 use crate::outside::Outside;
 use crate::pass::{Done, Executor, StepCode, refresh};
 use crate::plan::{Effect, Expect, Stage, Step};
+use crate::runner::Context;
 use crate::runtime::Runtime;
+use crate::store::Store;
 use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
+use crate::watch::Watch;
 use crate::writer::Writer;
 
 /// Answers before a request is given up because the world keeps changing.
@@ -78,6 +83,22 @@ impl<S: Service> Server<S> {
     /// A service that looks at these caches and writes to this cluster.
     pub fn new(service: S, cluster: Arc<dyn Cluster>, stores: Stores, runtime: Runtime) -> Self {
         Self { service, cluster, stores, runtime }
+    }
+
+    /// A service of a process. It looks at caches of its own, which the watches of the process fill from now on.
+    pub fn start(service: S, watches: Vec<Watch>, context: &Context) -> Self {
+        let (wake, mut woken) = unbounded_channel();
+        let mut stores = Stores::default();
+        for watch in watches {
+            let store = Arc::new(Store::new(watch));
+            context.health.add(Arc::clone(&store));
+            context.streams.subscribe(Arc::clone(&store), wake.clone());
+            stores.add(store);
+        }
+        // Changes wake nothing here, but a cache is kept only while its changes are taken.
+        context.runtime.spawn(async move { while woken.recv().await.is_some() {} });
+        let cluster = Arc::new(Live::new(context.client.clone(), context.metrics.clone()));
+        Self::new(service, cluster, stores, context.runtime.clone())
     }
 
     /// Answers one request.
@@ -149,8 +170,20 @@ impl<S: Service> Server<S> {
             return Ok(Some(answer));
         }
         for want in wants {
-            if let Want::Object(target) = want {
-                refresh(&*self.cluster, fresh, target, now).await?;
+            match want {
+                Want::Object(target) => refresh(&*self.cluster, fresh, target, now).await?,
+                Want::List(listing) => {
+                    let objects = self.cluster.list(&listing).await;
+                    let objects =
+                        objects.map_err(|error| Failure::api(&format!("list {listing}"), &error))?;
+                    fresh.lists.insert(listing, (objects.into(), now));
+                }
+                // A caller waits: what takes long is asked by a controller, which puts the answer into a status.
+                Want::Answer(question) => {
+                    return Err(Failure::bug(format!(
+                        "a server cannot ask the outside, not even {question}"
+                    )));
+                }
             }
         }
         Ok(None)

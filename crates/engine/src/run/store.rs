@@ -66,6 +66,16 @@ enum Readiness {
 }
 
 impl Readiness {
+    /// What was not ready before has not been so since an earlier time: its first status comes long after it was made.
+    fn after(self, old: Option<Self>) -> Self {
+        let Some(Self::NotReady(since) | Self::Unknown(since)) = old else { return self };
+        match self {
+            Self::Ready => Self::Ready,
+            Self::NotReady(_) => Self::NotReady(since),
+            Self::Unknown(_) => Self::Unknown(since),
+        }
+    }
+
     fn of(subject: &Object) -> Self {
         let time = |pointer: &str| subject.text(pointer).parse::<Timestamp>().ok();
         let made = time("/metadata/creationTimestamp").unwrap_or(Timestamp::MAX);
@@ -193,7 +203,9 @@ impl Store {
         if let Some(relisted) = &mut inner.relisted {
             relisted.insert(key.clone());
         }
-        self.time_readiness(inner.objects.get(&key), &new, now);
+        let old = inner.objects.get(&key).filter(|old| old.uid == new.uid);
+        new.readiness = new.readiness.map(|readiness| readiness.after(old.and_then(|old| old.readiness)));
+        self.time_readiness(old, &new, now);
         // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
         if let Some(entry) = inner.objects.get_mut(&key)
             && entry.same(&new)
@@ -215,9 +227,7 @@ impl Store {
     }
 
     fn time_readiness(&self, old: Option<&Entry>, new: &Entry, now: Timestamp) {
-        let (Some(times), Some(old)) = (&self.ready_times, old.filter(|old| old.uid == new.uid)) else {
-            return;
-        };
+        let (Some(times), Some(old)) = (&self.ready_times, old) else { return };
         if let (Some(Readiness::NotReady(since) | Readiness::Unknown(since)), Some(Readiness::Ready)) =
             (old.readiness, new.readiness)
         {
@@ -579,6 +589,7 @@ mod tests {
         store.upsert(subject("a", 1, None), at(100));
         store.upsert(subject("b", 2, Some("False")), at(101));
         assert_eq!(store.census(), Census { not_ready: 1, unknown: 1, ..Census::default() });
+        store.upsert(subject("a", 2, Some("False")), at(130));
         store.upsert(subject("a", 3, Some("True")), at(142));
         store.upsert(subject("a", 4, Some("True")), at(199));
         store.upsert(subject("c", 5, Some("True")), at(199));

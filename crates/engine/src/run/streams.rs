@@ -72,8 +72,8 @@ impl Streams {
         let (all, stream) = (Arc::clone(&self.by_scope), Arc::clone(stream));
         let (runtime, metrics) = (self.runtime.clone(), self.metrics.clone());
         let heard = {
-            let (runtime, kind) = (runtime.clone(), scope.kind.kind.to_string());
-            move || metrics.contact(&kind, runtime.now())
+            let (runtime, scope) = (runtime.clone(), scope.clone());
+            move || metrics.contact(&scope, runtime.now())
         };
         let client = contact::noting(self.client.clone(), heard);
         self.runtime.spawn(async move {

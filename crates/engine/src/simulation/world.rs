@@ -10,9 +10,10 @@ use tokio::task::JoinHandle;
 use super::network::{Delays, Network};
 use super::server::ApiServer;
 use crate::lease::Timing;
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::object::Kind;
-use crate::process::{self, Ended, Family, LeaseSettings, Settings, Signal};
+use crate::process::{self, Ended, Family, Health, LeaseSettings, Settings, Signal};
 use crate::runtime::Runtime;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
@@ -91,11 +92,13 @@ impl World {
             client,
             runtime: runtime.clone(),
             http_listen: None,
-            lease: LeaseSettings {
+            lease: Some(LeaseSettings {
                 namespace: "aquifer-system".into(),
                 identity: name.into(),
                 timing: Timing::default(),
-            },
+            }),
+            metrics: Metrics::default(),
+            health: Health::default(),
         };
         let (signals, told) = unbounded_channel();
         let running = runtime.spawn(process::run(settings, told));

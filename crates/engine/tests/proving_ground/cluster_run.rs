@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, ensure};
 use aquifer_engine::cluster::{Cluster as _, Listing, Verb};
-use aquifer_engine::lease::Config;
 use aquifer_engine::live::Live;
 use aquifer_engine::model::WriteFault;
+use aquifer_engine::process::LeaseSettings;
 use aquifer_engine::remote::Remote;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{Kind, Object};
@@ -76,7 +76,7 @@ impl ClusterRun {
     }
 
     /// An operator of the family behind a proxy, which dies in the proxy's crashes. With a lease it acts only while it holds it.
-    pub fn operator(&self, behind: &Proxied, lease: Option<Config>) -> Operator {
+    pub fn operator(&self, behind: &Proxied, lease: Option<LeaseSettings>) -> Operator {
         let alive = Arc::new(AtomicBool::new(true));
         let (kinds, run) = (self.kinds.clone(), self.run.clone());
         let (house, decider) = (Line::new(&self.house.url, Arc::clone(&alive)), self.decider.clone());

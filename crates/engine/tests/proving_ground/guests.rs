@@ -7,11 +7,14 @@ use std::sync::Arc;
 use aquifer_base::{Sealed, Uid};
 use aquifer_engine::cluster::Cluster;
 use aquifer_engine::model::Model;
+use aquifer_engine::process::{Context, Family, Runnable};
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::serve::{Answer, Server, Service};
+use aquifer_engine::simulation::{Delays, run};
 use aquifer_engine::store::Store;
 use aquifer_engine::stores::Stores;
 use aquifer_engine::{Class, Failure, Key, Mint, Record, Step, View, Watch};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use crate::cluster_run::ClusterRun;
@@ -109,6 +112,48 @@ async fn a_server_answers_from_live_reads_where_its_cache_has_nothing_and_makes_
     assert!(matches!(first, Reply::Welcome { .. }), "{first:?}");
     assert_eq!(server.handle(&visit("a")).await.unwrap(), first);
     assert_eq!(model.log().len(), writes, "a repeated request writes nothing");
+}
+
+/// A server in a process: one guest comes as soon as there is a well, and tells what was answered.
+struct Entrance {
+    well: Key,
+    uid: Uid,
+    answered: tokio::sync::mpsc::UnboundedSender<Result<Reply, Failure>>,
+}
+
+impl Runnable for Entrance {
+    fn run(self: Box<Self>, context: Context) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let kinds = Kinds::new();
+            let watches = vec![Watch::subjects(kinds.well.clone())];
+            let server = Server::start(Guests { kinds, greedy: false }, watches, &context);
+            let visit = Visit { well: self.well, uid: self.uid, guest: "ada".into() };
+            let _ = self.answered.send(server.handle(&visit).await);
+            context.shutdown.cancelled().await;
+        })
+    }
+}
+
+#[test]
+fn every_replica_serves_from_caches_that_the_process_fills() {
+    let kinds = Kinds::new();
+    let played = run(1, Delays::LONG, &[kinds.well.clone(), SECRET], async |world| {
+        let made = world.model.put(&kinds.well, well(&kinds, "ns", "a", "run", &WellSpec::new(1, &[])));
+        let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
+        let processes = ["one", "two"].map(|name| {
+            let (well, uid, answered) = (made.key(), Uid::new(made.uid()), answered.clone());
+            let servers: Vec<Box<dyn Runnable>> = vec![Box::new(Entrance { well, uid, answered })];
+            world.start(name, |_, _| vec![Family { name: "guests".into(), controllers: Vec::new(), servers }])
+        });
+        let replies = [answers.recv().await.unwrap(), answers.recv().await.unwrap()];
+        assert!(matches!(&replies[0], Ok(Reply::Welcome { .. })), "{replies:?}");
+        assert_eq!(replies[0], replies[1], "one of them leads, both answer, and there is one key");
+        assert_eq!(world.model.objects(&SECRET).len(), 1);
+        for process in processes {
+            process.stop().await.expect("it stops in order");
+        }
+    });
+    played.unwrap();
 }
 
 #[tokio::test]

@@ -1,10 +1,9 @@
 //! A complete controller: a `Greeting` gets a ConfigMap with its text. docs/write-a-controller.md explains it.
 
 use aquifer_base::fields::{Field, Writer};
-use aquifer_engine::intent::owner_key;
 use aquifer_engine::{
     Condition, Controller, Expect, Identity, Intent, Key, Kind, Object, Plan, Report, Seen, Shape, State,
-    Step, Subject, View, Watch,
+    Step, Subject, View, Watch, owner_key,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
@@ -15,6 +14,7 @@ pub const GREETING: Kind = Kind::namespaced("guide.aquifer.storage", "v1", "Gree
 pub const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 const FIELDS: &[Field] = &[
     Field::of("Greeting", "spec.text", Writer::User),
+    Field::of("Greeting", "status.conditions[Progressing]", Writer::Controller(NAME)),
     Field::of("Greeting", "status.conditions[Ready]", Writer::Controller(NAME)),
 ];
 #[derive(Serialize, Deserialize)]

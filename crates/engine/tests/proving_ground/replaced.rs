@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use aquifer_engine::Child;
 use aquifer_engine::cluster::{Cluster as _, Verb};
-use aquifer_engine::plan::Child;
 use aquifer_engine::{
     Condition, Controller, Expect, Identity, Intent, Kind, ObjectRef, Plan, Report, Seen, Shape, State, Step,
     View, Watch,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use aquifer_engine::Kind;
 use aquifer_engine::cluster::Cluster as _;
-use aquifer_engine::lease::{Config, Timing};
+use aquifer_engine::lease::Timing;
+use aquifer_engine::process::LeaseSettings;
 use aquifer_lab::eventually;
 use aquifer_lab::kit::{Operator, Proxied};
 use aquifer_lab::proxy::{Fault, Proxy};
@@ -18,13 +19,8 @@ const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leas
 fn replica(run: &ClusterRun, behind: &Proxied, identity: &str) -> Operator {
     let timing =
         Timing::new(Duration::from_secs(2), Duration::from_millis(1200), Duration::from_millis(300)).unwrap();
-    let config = Config {
-        namespace: run.namespace.clone(),
-        name: "proving".into(),
-        identity: identity.into(),
-        timing,
-    };
-    run.operator(behind, Some(config))
+    let lease = LeaseSettings { namespace: run.namespace.clone(), identity: identity.into(), timing };
+    run.operator(behind, Some(lease))
 }
 
 fn created(proxy: &Proxy) -> Vec<String> {
@@ -40,7 +36,7 @@ async fn a_second_replica_finishes_what_the_first_began_and_makes_nothing_twice(
     one.inject(Fault::CrashBefore(9));
     let first = replica(&run, &run.proxied, "one");
     let second = eventually(DEADLINE, "the first replica leads", || async {
-        let lease = run.api.get(&LEASE.at(&run.namespace, "proving")).await?;
+        let lease = run.api.get(&LEASE.at(&run.namespace, "aquifer-test")).await?;
         let leads = lease.is_some_and(|lease| lease.text("/spec/holderIdentity").starts_with("one"));
         Ok(leads.then(|| replica(&run, &two, "two")))
     })

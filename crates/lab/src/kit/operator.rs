@@ -6,26 +6,25 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, ensure};
 use aquifer_engine::Controller;
-use aquifer_engine::health::Health;
-use aquifer_engine::latest::{Sender, latest};
-use aquifer_engine::lease::{self, Leadership};
 use aquifer_engine::live::client_config;
 use aquifer_engine::metrics::Metrics;
-use aquifer_engine::runner::{self, Context};
+use aquifer_engine::process::{self, Family, Health, LeaseSettings, Runnable, Settings, Signal};
 use aquifer_engine::runtime::Runtime;
-use aquifer_engine::streams::Streams;
-use futures::future::{BoxFuture, FutureExt as _, select_all};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use super::{DEADLINE, metrics};
 use crate::eventually;
 use crate::install::Account;
 
+/// The family that an operator in a test runs; its Lease is `aquifer-test`.
+const FAMILY: &str = "test";
+
 /// A running operator. Dropping it ends it.
 pub struct Operator {
     stop: CancellationToken,
-    resync: Sender<u64>,
+    signals: UnboundedSender<Signal>,
     thread: Option<JoinHandle<()>>,
     /// What it is not ready for yet.
     pub health: Health,
@@ -35,35 +34,31 @@ pub struct Operator {
 
 /// What an operator is to run, while it starts.
 pub struct Controllers {
-    context: Context,
-    running: Vec<BoxFuture<'static, ()>>,
+    client: kube::Client,
+    metrics: Metrics,
+    added: Vec<Box<dyn Runnable>>,
+    lease: Option<LeaseSettings>,
 }
 
 impl Controllers {
     /// Runs a controller.
     pub fn run<C: Controller>(&mut self, controller: C) {
-        self.running.push(runner::run(controller, self.context.clone()).boxed());
+        self.added.push(Box::new(controller));
     }
 
-    /// From now on: controllers act only while this process holds the lease. Without it they always may.
-    pub fn elect(&mut self, config: lease::Config) {
-        let (leadership, _) = lease::elect(
-            self.context.client.clone(),
-            &self.context.runtime,
-            config,
-            CancellationToken::new(),
-        );
-        self.context.leadership = leadership;
+    /// It acts only while it holds the Lease. Without this it always may.
+    pub fn elect(&mut self, lease: LeaseSettings) {
+        self.lease = Some(lease);
     }
 
     /// The operator's client, for controllers that need one.
     pub fn client(&self) -> kube::Client {
-        self.context.client.clone()
+        self.client.clone()
     }
 
     /// The operator's counters.
     pub fn metrics(&self) -> Metrics {
-        self.context.metrics.clone()
+        self.metrics.clone()
     }
 }
 
@@ -71,32 +66,33 @@ impl Operator {
     /// Starts what `set_up` says, under an account.
     pub fn start(account: &Account, set_up: impl FnOnce(&mut Controllers) + Send + 'static) -> Self {
         let stop = CancellationToken::new();
-        let (resync, resynced) = latest(0);
+        let (signals, received) = unbounded_channel();
         let (health, metrics) = (Health::default(), Metrics::default());
         let work = {
             let (stop, kubeconfig) = (stop.clone(), account.kubeconfig.clone());
             let (health, metrics) = (health.clone(), metrics.clone());
             async move {
-                let (client, runtime) = (client_of(&kubeconfig).await?, Runtime::system());
-                let context = Context {
-                    streams: Streams::new(client.clone(), runtime.clone(), metrics.clone()),
-                    client,
-                    runtime,
-                    leadership: Leadership::always(),
+                let client = client_of(&kubeconfig).await?;
+                let mut set =
+                    Controllers { client, metrics: metrics.clone(), added: Vec::new(), lease: None };
+                set_up(&mut set);
+                ensure!(!set.added.is_empty(), "an operator without a controller");
+                let family = Family { name: FAMILY.into(), controllers: set.added, servers: Vec::new() };
+                let settings = Settings {
+                    client: set.client,
+                    runtime: Runtime::system(),
+                    http_listen: None,
+                    lease: set.lease,
+                    families: vec![family],
                     metrics,
                     health,
-                    // Never cancelled: a crash is not announced.
-                    shutdown: CancellationToken::new(),
-                    resync: resynced,
                 };
-                let mut controllers = Controllers { context, running: Vec::new() };
-                set_up(&mut controllers);
-                ensure!(!controllers.running.is_empty(), "an operator without a controller");
+                // A crash is not announced: the process is dropped where it is.
                 tokio::select! {
-                    () = stop.cancelled() => {}
-                    _ = select_all(controllers.running) => {}
+                    biased;
+                    () = stop.cancelled() => Ok(()),
+                    ended = process::run(settings, received) => ended.context("the process ended"),
                 }
-                anyhow::Ok(())
             }
         };
         let thread = std::thread::spawn(move || {
@@ -110,12 +106,12 @@ impl Operator {
                 eprintln!("cannot run the operator: {error:#}");
             }
         });
-        Self { stop, resync, thread: Some(thread), health, metrics }
+        Self { stop, signals, thread: Some(thread), health, metrics }
     }
 
     /// Every object has another pass.
     pub fn resync(&self) {
-        self.resync.increment();
+        let _ = self.signals.send(Signal::Resync);
     }
 
     /// Every object has another pass; waits until this controller has had `n` of them.

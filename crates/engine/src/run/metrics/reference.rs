@@ -15,7 +15,7 @@ use crate::watch::Watch;
 pub struct Described {
     /// As a scraper gets it; a histogram's without `_bucket`, `_sum` and `_count`.
     pub name: String,
-    /// `counter`, `gauge` or `histogram`.
+    /// `counter`, `gauge`, `histogram` or `info`.
     pub kind: String,
     /// Names of its labels.
     pub labels: Vec<String>,
@@ -33,9 +33,9 @@ pub fn described() -> Vec<Described> {
     metrics.depth("", 0);
     metrics.api_call("", "", 0.0);
     metrics.leading("", true);
-    metrics.contact("", Timestamp::UNIX_EPOCH);
-    let kind = Kind::namespaced("", "v1", "", "");
-    metrics.subjects("", Store::new(Watch::subjects(kind)), &Runtime::system());
+    let subjects = Watch::subjects(Kind::namespaced("", "v1", "", ""));
+    metrics.contact(&subjects.scope(), Timestamp::UNIX_EPOCH);
+    metrics.subjects("", Store::new(subjects), &Runtime::system());
     parse(&metrics.text())
 }
 
@@ -48,7 +48,12 @@ fn parse(text: &str) -> Vec<Described> {
         } else if let Some((family, kind)) =
             line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {
-            let name = if kind == "counter" { format!("{family}_total") } else { family.to_owned() };
+            let suffix = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            let name = format!("{family}{suffix}");
             let help = help.trim_end_matches('.').to_owned();
             found.insert(family, Described { name, kind: kind.to_owned(), labels: Vec::new(), help });
         } else if let Some((name, rest)) = line.split_once('{') {
@@ -87,5 +92,6 @@ mod tests {
         assert_eq!(passes.labels, ["controller", "outcome"]);
         assert_eq!(of("aquifer_controller_pass_seconds").labels, ["controller"], "without le");
         assert_eq!(of("aquifer_leader").labels, ["family"]);
+        assert_eq!(of("aquifer_build_info").labels, ["version"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aquifer_engine::intent::owner_key;
+use aquifer_engine::owner_key;
 use aquifer_engine::{Identity, Key, Kind, Object, ObjectRef, Question, Seen, View};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

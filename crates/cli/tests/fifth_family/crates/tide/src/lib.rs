@@ -2,12 +2,12 @@
 
 mod controller;
 
-use aquifer_api::tide::Tide;
-use aquifer_engine::process::Runnable;
-use aquifer_engine::runner::Context;
+use aquifer_api::tide::{Tide, TideReason};
+use aquifer_engine::FailureReason;
+use aquifer_engine::process::{Context, Runnable};
 use aquifer_family::rights::{READ, rule};
 use aquifer_family::{
-    Account, Error, Family, Field, ForeignKind, Grant, Namespaces, Operator, Uninstall, Work, WorkNamespace,
+    Account, Error, Family, Field, ForeignKind, Grant, Namespaces, Operator, Uninstall, Word, Work, WorkNamespace,
     Writer,
 };
 use async_trait::async_trait;
@@ -23,6 +23,7 @@ const CONTROLLER: Writer = Writer::Controller(controller::NAME);
 
 pub(crate) const FIELDS: &[Field] = &[
     Field::of("Tide", "spec.height", Writer::User),
+    Field::of("Tide", "status.conditions[Progressing]", CONTROLLER),
     Field::of("Tide", "status.conditions[Ready]", CONTROLLER),
     Field::of("Tide", "status.observedGeneration", CONTROLLER),
 ];
@@ -74,6 +75,12 @@ impl Family for Sea {
     }
     fn fields(&self) -> Vec<Field> {
         FIELDS.to_vec()
+    }
+    fn words(&self) -> Vec<Word> {
+        Word::reasons::<TideReason>("Tide").chain(Word::reasons::<FailureReason>("Tide")).collect()
+    }
+    fn page(&self) -> &'static str {
+        "crates/tide/README.md"
     }
     fn flags(&self, command: Command) -> Command {
         let namespace = Arg::new("tide-namespace")

@@ -45,12 +45,12 @@ struct Asked<S, W> {
     now: Timestamp,
 }
 
-fn sealed<T>(content: T) -> Envelope<T> {
+fn wrap<T>(content: T) -> Envelope<T> {
     Envelope { version: VERSION, content }
 }
 
 /// Reads an envelope: the version first, because the content of another version may be anything.
-fn opened<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+fn unwrap_envelope<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
@@ -72,9 +72,9 @@ pub fn router<C: Controller>(controller: Arc<C>) -> Router {
         State(controller): State<Arc<C>>,
         body: Bytes,
     ) -> Result<Json<Envelope<Plan>>, (StatusCode, String)> {
-        let asked: Asked<SubjectOf<C>, C::World> = opened(&body)
+        let asked: Asked<SubjectOf<C>, C::World> = unwrap_envelope(&body)
             .map_err(|why| (StatusCode::BAD_REQUEST, format!("cannot read the question: {why}")))?;
-        Ok(Json(sealed(controller.decide(&asked.subject, &asked.world, asked.now))))
+        Ok(Json(wrap(controller.decide(&asked.subject, &asked.world, asked.now))))
     }
     Router::new().route("/decide", post(decide::<C>)).with_state(controller)
 }
@@ -99,7 +99,7 @@ impl Remote {
         world: &W,
         now: Timestamp,
     ) -> Result<Plan, Failure> {
-        let asked = sealed(Asked { subject, world, now });
+        let asked = wrap(Asked { subject, world, now });
         let body =
             serde_json::to_vec(&asked).map_err(|e| Failure::bug(format!("cannot encode a world: {e}")))?;
         tokio::time::timeout(DEADLINE, self.post(body))
@@ -123,7 +123,7 @@ impl Remote {
             let said = String::from_utf8_lossy(&body);
             return Err(self.trouble(&format!("it answered {status}: {}", cut(&said, 500))));
         }
-        opened(&body).map_err(|why| self.trouble(&format!("cannot read the answer: {why}")))
+        unwrap_envelope(&body).map_err(|why| self.trouble(&format!("cannot read the answer: {why}")))
     }
 
     fn trouble(&self, what: &impl ToString) -> Failure {
@@ -140,7 +140,7 @@ mod tests {
     use serde_json::json;
 
     fn open(body: &serde_json::Value) -> Result<Plan, String> {
-        opened(body.to_string().as_bytes())
+        unwrap_envelope(body.to_string().as_bytes())
     }
 
     #[test]
