@@ -10,6 +10,7 @@ mod fields;
 mod flags;
 pub mod kinds;
 pub mod manifests;
+mod message;
 pub mod names;
 mod needed;
 mod rights;

@@ -7,9 +7,7 @@ use aquifer_engine::{Condition, Key, Report, Seen, State};
 use super::facts::PartFacts;
 use crate::kinds::DAEMON_SET;
 use crate::manifests::{Manifest, POD_SECURITY};
-
-/// How many names a message lists.
-const NAMES: usize = 5;
+use crate::message::list;
 
 /// One object of the driver as it should be and as it is.
 pub(super) struct Part<'a> {
@@ -162,10 +160,4 @@ fn nodes(parts: &[Part<'_>]) -> Condition {
         ),
     };
     Condition::new("NodesReady", state, reason, message)
-}
-
-fn list(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMES);
-    let shown = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

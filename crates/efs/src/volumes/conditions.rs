@@ -6,9 +6,7 @@ use aquifer_engine::{Condition, FailureReason, ObjectRef, Report, Seen, State, W
 
 use super::facts::{ClaimFacts, VolumeFacts};
 use super::world::World;
-
-/// How many names a message lists.
-const NAMES: usize = 5;
+use crate::message::{list, some};
 
 /// What keeps a pair from vanishing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,16 +159,4 @@ fn holders(blocked: &Blocked) -> String {
             format!("the finalizers of PersistentVolume {name}: {}", list(finalizers))
         }
     }
-}
-
-fn list(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMES);
-    let shown = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
-}
-
-/// Names without their number: where it grows with every newcomer, the message of each of them would change every time.
-fn some(names: &[String]) -> String {
-    let shown = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > NAMES { format!("{shown} and others") } else { shown }
 }

@@ -171,11 +171,7 @@ impl DriverFacts {
     pub(super) fn of(component: &Object) -> Option<Self> {
         let ready = component.condition("Ready")?;
         let text = |field: &str| ready.get(field).and_then(Value::as_str).unwrap_or_default();
-        let state = match text("status") {
-            "True" => State::True,
-            "False" => State::False,
-            _ => State::Unknown,
-        };
+        let state = State::parse(text("status"));
         let reason = ComponentReason::parse(text("reason"));
         Some(Self { ready: state, reason, message: text("message").to_owned() })
     }

@@ -68,8 +68,8 @@ impl Controller for Volumes {
                 .marked(UPSTREAM_MARKS)
                 .marked(facts::BIND_COMPLETED)
                 .keep(&["/spec", "/status/phase"]),
-            Watch::new(NAMESPACE, |_| Wakes::Nobody).facts(|_| Value::Null),
-            Watch::new(COMPONENT, |_| Wakes::Everybody).named(driver::COMPONENT).facts(readiness),
+            Watch::new(NAMESPACE, |_| Wakes::NoKey).facts(|_| Value::Null),
+            Watch::new(COMPONENT, |_| Wakes::AllKeys).named(driver::COMPONENT).facts(readiness),
         ]
     }
 
@@ -101,7 +101,7 @@ fn wake_owner(child: &Object) -> Wakes {
         let (namespace, name) = (child.label(labels::OWNER_NAMESPACE)?, child.label(labels::OWNER_NAME)?);
         Some(Key::namespaced(namespace, name))
     };
-    ours.or_else(upstream).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key]))
+    ours.or_else(upstream).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
 }
 
 /// The group of the SharedVolumes of one namespace that mean the same data.

@@ -152,7 +152,7 @@ pub struct Identity {
     pub version: ResourceVersion,
 }
 
-/// An object as it was read: JSON with the few accessors that everybody needs.
+/// An object as it was read: JSON with the few accessors that are needed everywhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Object(pub Value);

@@ -78,8 +78,8 @@ pub enum State {
 }
 
 impl State {
-    /// Anything else counts as unknown.
-    fn parse(text: &str) -> Self {
+    /// Reads what stands in a condition; anything else than `True` and `False` counts as unknown.
+    pub fn parse(text: &str) -> Self {
         match text {
             "True" => Self::True,
             "False" => Self::False,

@@ -10,14 +10,14 @@ use crate::object::{Key, Kind, Object};
 /// Whom a change of an object wakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wakes {
-    /// Nobody: it is only looked up.
-    Nobody,
+    /// None: it is only looked up.
+    NoKey,
     /// The key that it has itself: it is a subject.
     Itself,
     /// These keys.
     Keys(Vec<Key>),
     /// Every key of the controller.
-    Everybody,
+    AllKeys,
 }
 
 type WakesFn = Arc<dyn Fn(&Object) -> Wakes + Send + Sync>;
@@ -65,7 +65,7 @@ impl Watch {
     /// Watches children that carry our marks: each wakes the owner it names.
     pub fn children(kind: Kind) -> Self {
         Self::new(kind, |object| {
-            crate::intent::owner_key(object).map_or(Wakes::Nobody, |key| Wakes::Keys(vec![key]))
+            crate::intent::owner_key(object).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
         })
     }
 

@@ -5,7 +5,6 @@ use serde_json::json;
 use super::Pass;
 use super::steps::Done;
 use crate::cluster::Verb;
-use crate::failure::Failure;
 use crate::object::{Object, revision};
 use crate::store::Progress;
 
@@ -27,8 +26,7 @@ impl Pass<'_> {
         }
         Some(match self.writer().write(&target, Verb::Apply(body), "our finalizer goes on").await {
             Ok(written) => Done::wrote(target, written),
-            Err(error) if error.is_stale() => Done::Stale(target),
-            Err(error) => Done::Failed(Failure::api(&format!("hold {target}"), &error)),
+            Err(error) => Done::failed(&target, "hold", &error),
         })
     }
 
@@ -55,8 +53,7 @@ impl Pass<'_> {
                 let held = revision(object.resource_version());
                 Done::Wrote(target, written, Progress::Released(uid, held))
             }
-            Err(error) if error.is_stale() => Done::Stale(target),
-            Err(error) => Done::Failed(Failure::api(&format!("release {target}"), &error)),
+            Err(error) => Done::failed(&target, "release", &error),
         })
     }
 }

@@ -104,7 +104,7 @@ impl Outcome {
     }
 }
 
-/// That something no longer serves is never only progress; that it is being deleted, everybody can see.
+/// That something no longer serves is never only progress; that it is being deleted shows in its metadata.
 fn stops_being_ready(subject: &Object, report: &Report) -> bool {
     let was_ready = subject.condition(READY).is_some_and(|ready| ready["status"] == State::True.as_str());
     let is_ready = report.get(READY).is_some_and(|ready| ready.state == State::True);

@@ -44,6 +44,14 @@ impl Done {
         let version = object.as_ref().map(|object| revision(object.resource_version()));
         Self::Wrote(target, object, Progress::Revision(version.unwrap_or_default()))
     }
+
+    /// A write that was refused, or to which no answer came.
+    pub fn failed(target: &ObjectRef, doing: &str, error: &ApiError) -> Self {
+        if error.is_stale() {
+            return Self::Stale(target.clone());
+        }
+        Self::Failed(Failure::api(&format!("{doing} {target}"), error))
+    }
 }
 
 /// What a family supplies for its steps: the name that its fields are written under, its recipes and its effects.
@@ -154,7 +162,7 @@ impl Executor<'_> {
         match self.writer.write(target, verb, "no longer wanted").await {
             Ok(object) => Done::Wrote(target.clone(), object, Progress::Deleted(uid)),
             Err(ApiError::NotFound) => Done::Unchanged,
-            Err(error) => failed(target, "delete", &error),
+            Err(error) => Done::failed(target, "delete", &error),
         }
     }
 
@@ -177,7 +185,7 @@ impl Executor<'_> {
         match self.writer.write(&target, Verb::Create(body), ABSENT).await {
             Ok(Some(object)) => Done::wrote(target, Some(object)),
             Ok(None) | Err(ApiError::AlreadyExists) => Done::Stale(target),
-            Err(error) => failed(&target, "create", &error),
+            Err(error) => Done::failed(&target, "create", &error),
         }
     }
 
@@ -193,7 +201,7 @@ impl Executor<'_> {
             .await
         {
             Ok(object) => Done::wrote(record.target.clone(), object),
-            Err(error) => failed(&record.target, "record an intent in", &error),
+            Err(error) => Done::failed(&record.target, "record an intent in", &error),
         }
     }
 
@@ -253,15 +261,8 @@ fn written_child(
             Class::Invalid,
             format!("cannot {word} {target}: it cannot be changed in place: {said}"),
         )),
-        Err(error) => failed(target, word, &error),
+        Err(error) => Done::failed(target, word, &error),
     }
-}
-
-fn failed(target: &ObjectRef, doing: &str, error: &ApiError) -> Done {
-    if error.is_stale() {
-        return Done::Stale(target.clone());
-    }
-    Done::Failed(Failure::api(&format!("{doing} {target}"), error))
 }
 
 /// Copies what others wrote by right from the live object. A trailing `*` takes every key with that prefix.

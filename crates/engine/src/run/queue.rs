@@ -77,7 +77,7 @@ pub(crate) struct Turn {
 /// How a pass ended, as far as the queue cares.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts, not a state
-pub(crate) struct Ended {
+pub(crate) struct PassEnd {
     pub written: Vec<(ObjectRef, Progress)>,
     pub failed: bool,
     /// A failure that only somebody's action heals: retry rarely.
@@ -158,7 +158,7 @@ impl Queue {
     }
 
     /// A pass has ended.
-    pub fn ended(&mut self, key: &Key, now: Instant, ended: Ended) {
+    pub fn ended(&mut self, key: &Key, now: Instant, ended: PassEnd) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.running = false;
         if !ended.written.is_empty() {
@@ -300,10 +300,10 @@ mod tests {
         assert_eq!(turn(&mut queue, now), None);
         queue.wake(&key());
         assert_eq!(turn(&mut queue, now), None);
-        queue.ended(&key(), now, Ended::default());
+        queue.ended(&key(), now, PassEnd::default());
         let now = now + REST;
         assert!(turn(&mut queue, now).is_some());
-        queue.ended(&key(), now, Ended::default());
+        queue.ended(&key(), now, PassEnd::default());
         assert_eq!(turn(&mut queue, now + REST), None);
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let pass = |queue: &mut Queue, at: Instant, parked: bool| {
             queue.wake(&key());
             let turn = turn(queue, at);
-            queue.ended(&key(), at, Ended { parked, ..Ended::default() });
+            queue.ended(&key(), at, PassEnd { parked, ..PassEnd::default() });
             turn.is_some()
         };
         assert!(pass(&mut queue, now, false));
@@ -334,7 +334,7 @@ mod tests {
         queue.wake(&key());
         turn(&mut queue, now);
         let written = vec![(KIND.at("ns", "child"), Progress::Revision(7))];
-        queue.ended(&key(), now, Ended { written, ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
         queue.wake(&key());
         assert_eq!(turn(&mut queue, now), None, "gated");
         assert_eq!(turn(&mut queue, now + REST), None, "still gated");
@@ -342,7 +342,7 @@ mod tests {
         let later = turn(&mut queue, now + GATE).expect("the gate opens by itself");
         assert_eq!(later.lagging, [KIND.at("ns", "child")]);
         queue.wake(&key());
-        queue.ended(&key(), now + GATE, Ended::default());
+        queue.ended(&key(), now + GATE, PassEnd::default());
         let next = turn(&mut queue, now + GATE + REST).expect("it does not wait twice for the same write");
         assert_eq!(next.lagging, [KIND.at("ns", "child")], "and still knows what the caches lack");
     }
@@ -353,7 +353,7 @@ mod tests {
         queue.wake(&key());
         turn(&mut queue, now);
         let written = vec![(KIND.at("ns", "child"), Progress::Revision(7))];
-        queue.ended(&key(), now, Ended { written, ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
         queue.wake(&key());
         let next = queue.next(now + REST, |_, _| true).expect("reached");
         assert_eq!(next.lagging, []);
@@ -365,7 +365,7 @@ mod tests {
         queue.generation(&key(), 1);
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, Ended { failed: true, jitter: 0.5, ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { failed: true, jitter: 0.5, ..PassEnd::default() });
         queue.wake(&key());
         queue.generation(&key(), 1);
         assert_eq!(turn(&mut queue, now), None);
@@ -382,7 +382,7 @@ mod tests {
         turn(&mut queue, now);
         queue.generation(&key(), 2);
         queue.wake(&key());
-        queue.ended(&key(), now, Ended { failed: true, slow: true, jitter: 0.5, ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { failed: true, slow: true, jitter: 0.5, ..PassEnd::default() });
         assert!(turn(&mut queue, now).is_some());
     }
 
@@ -394,7 +394,7 @@ mod tests {
             queue.wake(&key());
             now += Duration::from_secs(3);
             assert!(turn(&mut queue, now).is_some());
-            queue.ended(&key(), now, Ended { failed: true, slow: true, jitter: 0.5, ..Ended::default() });
+            queue.ended(&key(), now, PassEnd { failed: true, slow: true, jitter: 0.5, ..PassEnd::default() });
         }
     }
 
@@ -406,7 +406,7 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, Ended { failed: true, jitter: 0.5, ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { failed: true, jitter: 0.5, ..PassEnd::default() });
         assert_eq!(turn(&mut queue, now), None);
         assert_eq!(turn(&mut queue, now + Duration::from_secs(2)).map(|t| t.failures), Some(1));
     }
@@ -416,7 +416,7 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, Ended { status: StatusOutcome::Waits, ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() });
         assert_eq!(turn(&mut queue, now), None);
         assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
     }
@@ -428,7 +428,7 @@ mod tests {
         for key in &keys {
             queue.wake(key);
             turn(&mut queue, start).expect("its first pass");
-            queue.ended(key, start, Ended { status: StatusOutcome::Waits, ..Ended::default() });
+            queue.ended(key, start, PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() });
         }
         let mut now = start;
         while turn(&mut queue, now).is_none() {
@@ -436,7 +436,7 @@ mod tests {
         }
         assert_eq!(now, start + STATUS_PATIENCE_BUSY);
         // What has something better to say is written at once, and then the others are few.
-        queue.ended(&keys[0], now, Ended { status: StatusOutcome::Reported, ..Ended::default() });
+        queue.ended(&keys[0], now, PassEnd { status: StatusOutcome::Reported, ..PassEnd::default() });
         assert!(turn(&mut queue, now).expect("the next").status_due);
         assert_eq!(queue.waiting_statuses, MANY - 1);
     }
@@ -444,16 +444,16 @@ mod tests {
     #[test]
     fn a_status_that_no_longer_waits_is_not_counted() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        let mut end = |ended: Ended| {
+        let mut end = |ended: PassEnd| {
             queue.wake(&key());
             turn(&mut queue, now + 2 * REST);
             queue.ended(&key(), now, ended);
             (queue.waiting_statuses, queue.slots.len())
         };
-        let waits = || Ended { status: StatusOutcome::Waits, ..Ended::default() };
-        assert_eq!((end(waits()), end(waits()), end(Ended::default())), ((1, 1), (1, 1), (1, 1)));
-        assert_eq!(end(Ended { status: StatusOutcome::Reported, ..Ended::default() }), (0, 1));
-        assert_eq!((end(waits()), end(Ended { forget: true, ..Ended::default() })), ((1, 1), (0, 0)));
+        let waits = || PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() };
+        assert_eq!((end(waits()), end(waits()), end(PassEnd::default())), ((1, 1), (1, 1), (1, 1)));
+        assert_eq!(end(PassEnd { status: StatusOutcome::Reported, ..PassEnd::default() }), (0, 1));
+        assert_eq!((end(waits()), end(PassEnd { forget: true, ..PassEnd::default() })), ((1, 1), (0, 0)));
     }
 
     #[test]
@@ -461,11 +461,11 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, Ended { status: StatusOutcome::Waits, ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() });
         let later = now + STATUS_PATIENCE / 2;
         queue.wake(&key());
         turn(&mut queue, later).expect("an event");
-        queue.ended(&key(), later, Ended { parked: true, ..Ended::default() });
+        queue.ended(&key(), later, PassEnd { parked: true, ..PassEnd::default() });
         assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
     }
 
@@ -474,7 +474,11 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, Ended { wake_after: Some(Duration::MAX), jitter: 1.0, ..Ended::default() });
+        queue.ended(
+            &key(),
+            now,
+            PassEnd { wake_after: Some(Duration::MAX), jitter: 1.0, ..PassEnd::default() },
+        );
         assert!(queue.deadline() <= Some(now + 2 * LATEST));
     }
 
@@ -483,7 +487,7 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, Ended { forget: true, wake_after: Some(GATE), ..Ended::default() });
+        queue.ended(&key(), now, PassEnd { forget: true, wake_after: Some(GATE), ..PassEnd::default() });
         assert_eq!((queue.slots.len(), queue.timers.len(), queue.deadline()), (0, 0, None));
     }
 }

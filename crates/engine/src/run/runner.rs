@@ -29,7 +29,7 @@ use crate::object::{Key, Object, ObjectRef};
 use crate::outside::Outside;
 use crate::pass::{Environment, Erased, Outcome, Pass};
 use crate::question::Question;
-use crate::queue::{Ended, Queue, Turn};
+use crate::queue::{PassEnd, Queue, Turn};
 use crate::runtime::Runtime;
 use crate::store::{Store, Woken};
 use crate::stores::Stores;
@@ -132,7 +132,7 @@ impl Runner {
         let mut resync = self.context.resync.clone();
         let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
         let mut bootstrapped = false;
-        self.wake_everybody();
+        self.wake_all();
         loop {
             let leads = self.context.leadership.is_current();
             let mut all_started = false;
@@ -161,13 +161,13 @@ impl Runner {
                         self.take(&more);
                     }
                 }
-                _ = leading.changed() => self.wake_everybody(),
-                _ = resync.changed() => self.wake_everybody(),
+                _ = leading.changed() => self.wake_all(),
+                _ = resync.changed() => self.wake_all(),
                 () = tokio::time::sleep_until(deadline) => {
                     if Runtime::instant() >= resync_timer {
                         resync_timer = Runtime::instant() + self.shared.controller.resync();
                         self.shared.outside.forget_older_than(ANSWER_LIFE, self.shared.runtime.now());
-                        self.wake_everybody();
+                        self.wake_all();
                     }
                 }
             }
@@ -180,8 +180,8 @@ impl Runner {
     }
 
     fn take(&mut self, woken: &Woken) {
-        if woken.everybody {
-            self.wake_everybody();
+        if woken.all {
+            self.wake_all();
         }
         let kind = self.shared.controller.kind();
         for key in &woken.keys {
@@ -192,7 +192,7 @@ impl Runner {
         }
     }
 
-    fn wake_everybody(&mut self) {
+    fn wake_all(&mut self) {
         for store in self.shared.stores.all() {
             for key in store.woken_keys() {
                 self.queue.wake(&key);
@@ -202,7 +202,7 @@ impl Runner {
 
     /// Starts passes; true when no key is left whose turn it is.
     fn start_passes(&mut self) -> bool {
-        // Before the first lists are complete, nothing can be decided; their end wakes everybody.
+        // Before the first lists are complete, nothing can be decided; their end wakes all keys.
         if !self.subjects_synced() || self.shared.stores.all().any(|store| !store.settled()) {
             return false;
         }
@@ -212,7 +212,11 @@ impl Runner {
             let Some(turn) = self.queue.next(Runtime::instant(), reached) else { return true };
             if !self.shared.stores.all().any(|store| store.wakes(&turn.key)) {
                 // The object and all that named it are gone.
-                self.queue.ended(&turn.key, Runtime::instant(), Ended { forget: true, ..Ended::default() });
+                self.queue.ended(
+                    &turn.key,
+                    Runtime::instant(),
+                    PassEnd { forget: true, ..PassEnd::default() },
+                );
                 continue;
             }
             if !turn.lagging.is_empty() {
@@ -234,7 +238,7 @@ impl Runner {
                 self.running.remove(&id);
                 let unwatched = outcome.written.iter().any(|(target, _)| !self.shared.stores.covers(target));
                 let failure = most_severe(&outcome.failures);
-                let ended = Ended {
+                let ended = PassEnd {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
                     slow: failure.is_some_and(|f| f.class == Class::Invalid),
                     wake_after: outcome.wake_after,
@@ -255,7 +259,7 @@ impl Runner {
                     tracing::error!(%key, %error, "A pass died");
                     self.context.metrics.panicked(self.shared.controller.name());
                     let jitter = self.shared.runtime.fraction();
-                    self.queue.ended(&key, now, Ended { failed: true, jitter, ..Ended::default() });
+                    self.queue.ended(&key, now, PassEnd { failed: true, jitter, ..PassEnd::default() });
                 }
             }
         }
@@ -377,5 +381,5 @@ async fn look(shared: Arc<Shared>, question: Question) {
         Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     };
     let keys = shared.outside.put(&question, answer, shared.runtime.now());
-    let _ = shared.wake.send(Woken { keys, everybody: false });
+    let _ = shared.wake.send(Woken { keys, all: false });
 }

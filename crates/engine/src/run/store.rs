@@ -117,18 +117,18 @@ pub struct Woken {
     /// These keys.
     pub keys: BTreeSet<Key>,
     /// All keys of the controller.
-    pub everybody: bool,
+    pub all: bool,
 }
 
 impl Woken {
     fn add(&mut self, key: &Key, wakes: &Wakes) {
         match wakes {
-            Wakes::Nobody => {}
+            Wakes::NoKey => {}
             Wakes::Itself => {
                 self.keys.insert(key.clone());
             }
             Wakes::Keys(keys) => self.keys.extend(keys.iter().cloned()),
-            Wakes::Everybody => self.everybody = true,
+            Wakes::AllKeys => self.all = true,
         }
     }
 }
@@ -257,7 +257,7 @@ impl Store {
             let group = inner.remove(&key, &mut woken);
             inner.wake_group(group.as_ref(), &mut woken);
         }
-        woken.everybody |= inner.state != SyncState::Synced;
+        woken.all |= inner.state != SyncState::Synced;
         inner.state = SyncState::Synced;
         inner.read_at = now;
         woken
@@ -268,7 +268,7 @@ impl Store {
         let mut inner = self.write();
         let news = inner.state != SyncState::NotServed;
         *inner = Inner { state: SyncState::NotServed, ..Inner::default() };
-        Woken { everybody: news, ..Woken::default() }
+        Woken { all: news, ..Woken::default() }
     }
 
     /// Whether it can answer at all (a kind that is not served is an answer too).
@@ -323,7 +323,7 @@ impl Store {
         match (self.watch.wakes)(object) {
             Wakes::Itself => object.key() == *key,
             Wakes::Keys(keys) => keys.contains(key),
-            Wakes::Nobody | Wakes::Everybody => false,
+            Wakes::NoKey | Wakes::AllKeys => false,
         }
     }
 
@@ -558,17 +558,17 @@ mod tests {
     #[test]
     fn a_change_outside_of_what_is_looked_at_wakes_nobody_and_the_version_is_known_all_the_same() {
         let store =
-            Store::new(Watch::new(KIND, |_| Wakes::Everybody).facts(|o| json!({"group": o.text("/group")})));
+            Store::new(Watch::new(KIND, |_| Wakes::AllKeys).facts(|o| json!({"group": o.text("/group")})));
         store.relist_begins();
         store.relist_ends(now());
-        assert!(store.upsert(object("a", 1, "ns/x", "g"), now()).everybody);
-        assert!(!store.upsert(object("a", 2, "ns/y", "g"), now()).everybody);
+        assert!(store.upsert(object("a", 1, "ns/x", "g"), now()).all);
+        assert!(!store.upsert(object("a", 2, "ns/y", "g"), now()).all);
         let seen = store.get(&Key::parse("ns/a")).present().cloned().expect("it is there");
         assert_eq!((seen.resource_version(), seen.text("/group"), seen.uid()), ("2", "g", "a"));
-        assert!(store.upsert(object("a", 3, "ns/y", "h"), now()).everybody);
+        assert!(store.upsert(object("a", 3, "ns/y", "h"), now()).all);
         let mut again = object("a", 4, "ns/y", "h");
         again.0["metadata"]["uid"] = "another".into();
-        assert!(store.upsert(again, now()).everybody, "another object of that name");
+        assert!(store.upsert(again, now()).all, "another object of that name");
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Stream {
         let mut news = false;
         let listening = self.each(|store| {
             let woken = store.not_served();
-            news |= woken.everybody;
+            news |= woken.all;
             woken
         });
         if news {
@@ -167,7 +167,7 @@ impl Stream {
         let mut subscribers = lock(&self.subscribers);
         subscribers.retain(|subscriber| {
             let woken = change(&subscriber.store);
-            let quiet = !woken.everybody && woken.keys.is_empty();
+            let quiet = !woken.all && woken.keys.is_empty();
             if quiet { !subscriber.wakes.is_closed() } else { subscriber.wakes.send(woken).is_ok() }
         });
         !subscribers.is_empty()

@@ -64,4 +64,6 @@ fn a_whole_process_writes_and_deletes_it() {
 fn the_page_shows_this_code_and_it_is_short() {
     assert!(PAGE.contains(&format!("```rust\n{CODE}```\n")), "copy guide.rs into docs/write-a-controller.md");
     assert!(CODE.lines().count() < 100, "{} lines", CODE.lines().count());
+    let test = include_str!("guide_works.rs").split("#[tokio::test]\n").nth(1).expect("the first test");
+    assert!(PAGE.contains(test.trim_end()), "copy the first test of guide_works.rs into the page, too");
 }
