@@ -100,7 +100,9 @@ impl Outside {
 
     /// Drops answers that nobody has needed for long.
     pub(crate) fn forget_older_than(&self, age: Duration, now: Timestamp) {
-        self.lock().answers.retain(|_, answer| now.duration_since(answer.read_at).unsigned_abs() <= age);
+        let mut inner = self.lock();
+        inner.answers.retain(|_, answer| now.duration_since(answer.read_at).unsigned_abs() <= age);
+        inner.lists.retain(|_, (_, read_at)| now.duration_since(*read_at).unsigned_abs() <= LIST_LIFE);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -173,7 +173,9 @@ impl Queue {
             StatusOutcome::Reported => None,
         };
         self.waiting_statuses += usize::from(slot.status_waits_since.is_some());
+        // Never at once: a pass that could not report a status that is due would be followed by another without end.
         let status_timer = slot.status_waits_since.map(|since| since + STATUS_PATIENCE);
+        let status_timer = status_timer.map(|due| if due > now { due } else { now + STATUS_PATIENCE });
         // What failed was decided on an older generation: the news that came meanwhile must not wait for its backoff.
         let outdated = slot.generation != slot.ran_generation;
         if ended.failed && !outdated {
@@ -466,7 +468,15 @@ mod tests {
         queue.wake(&key());
         turn(&mut queue, later).expect("an event");
         queue.ended(&key(), later, PassEnd { parked: true, ..PassEnd::default() });
-        assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
+        let due = now + STATUS_PATIENCE;
+        assert!(turn(&mut queue, due).expect("due").status_due);
+        queue.ended(&key(), due, PassEnd { parked: true, ..PassEnd::default() });
+        assert_eq!(
+            turn(&mut queue, due),
+            None,
+            "it does not try again and again while the answer is on its way"
+        );
+        assert!(turn(&mut queue, due + STATUS_PATIENCE).expect("due").status_due);
     }
 
     #[test]

@@ -131,21 +131,25 @@ impl Runner {
         let mut leading = self.context.leadership.changes();
         let mut resync = self.context.resync.clone();
         let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
-        let mut bootstrapped = false;
-        self.wake_all();
+        // Whether all keys have been woken since leadership began, or since a resync was due.
+        let (mut all_woken, mut bootstrapped) = (false, false);
         loop {
             let leads = self.context.leadership.is_current();
             let mut all_started = false;
             if leads {
+                if !all_woken {
+                    self.wake_all();
+                }
                 bootstrapped &= self.bootstrap_stands();
                 if !bootstrapped && self.subjects_synced() {
                     bootstrapped = self.bootstrap().await;
                 }
                 all_started = self.start_passes();
             }
+            all_woken = leads;
             self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
             let patience =
-                if bootstrapped || !leads { Duration::from_hours(1) } else { Duration::from_secs(2) };
+                if leads && bootstrapped { Duration::from_hours(1) } else { Duration::from_secs(2) };
             // A time that has come while no pass can start must not make this loop spin: the end of a pass goes on with it.
             let deadline = self.queue.deadline().filter(|_| all_started);
             let deadline = deadline.unwrap_or(resync_timer).min(resync_timer);
@@ -155,19 +159,21 @@ impl Runner {
                 () = self.context.shutdown.cancelled() => break,
                 Some(ended) = self.passes.join_next_with_id() => self.pass_ended(ended),
                 Some(first) = woken.recv() => {
-                    self.take(&first);
-                    // A burst of events is taken whole before the next pass starts.
-                    while let Ok(more) = woken.try_recv() {
-                        self.take(&more);
+                    // A burst of events is taken whole before the next pass starts. Without leadership it is dropped: a queue
+                    // that nobody works off would only grow.
+                    for woken in std::iter::once(first).chain(std::iter::from_fn(|| woken.try_recv().ok())) {
+                        if leads {
+                            self.take(&woken);
+                        }
                     }
                 }
-                _ = leading.changed() => self.wake_all(),
-                _ = resync.changed() => self.wake_all(),
+                _ = leading.changed() => {}
+                _ = resync.changed() => all_woken = false,
                 () = tokio::time::sleep_until(deadline) => {
                     if Runtime::instant() >= resync_timer {
                         resync_timer = Runtime::instant() + self.shared.controller.resync();
                         self.shared.outside.forget_older_than(ANSWER_LIFE, self.shared.runtime.now());
-                        self.wake_all();
+                        all_woken = false;
                     }
                 }
             }
