@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use aquifer_lab::kit::mask::{State, mask};
 use aquifer_lab::kit::walk::{Run, Story, Walk};
-use aquifer_lab::kit::{Proxied, TestCluster, show};
+use aquifer_lab::kit::{Proxied, TestCluster, is_full, show};
 use aquifer_lab::proxy::Proxy;
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -110,8 +110,8 @@ async fn a_crash_at_any_write_of_a_volumes_life_changes_nothing_about_its_end() 
         side_by_side: 1,
         settle: Duration::from_millis(150),
         quiet: Duration::from_millis(150),
-        most_runs: usize::MAX,
-        least_points: 36,
+        most_runs: 12,
+        least_points: if is_full() { 36 } else { 15 },
     };
     let life = Life { test: &test, proxied: &proxied, operator: &operator };
     walk.run(&&life).await?;
