@@ -21,7 +21,9 @@ pub mod simulation;
 pub use api::{cluster, live};
 pub(crate) use api::{compare, writer};
 pub use contract::{controller, failure, intent, object, plan, question, seen, status, subject, view, watch};
-pub(crate) use run::{contact, events, health, kept, latest, lock, outside, queue, runner, streams};
+pub(crate) use run::{
+    contact, events, health, kept, latest, lock, outside, queue, readiness, runner, streams,
+};
 pub use run::{metrics, process, remote, runtime, serve, store, stores};
 
 pub use controller::{Controller, SubjectOf};

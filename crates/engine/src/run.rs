@@ -11,6 +11,7 @@ pub mod metrics;
 pub(crate) mod outside;
 pub mod process;
 pub(crate) mod queue;
+pub(crate) mod readiness;
 pub mod remote;
 pub(crate) mod runner;
 pub mod runtime;

@@ -194,12 +194,30 @@ async fn a_panic_in_a_decision_is_caught_and_reported_and_leaves_the_rest_of_the
 async fn progress_waits_for_a_newer_pass_and_results_do_not() {
     let model = model();
     let outcome = pass(&model, |_| Plan::none().status(ready("half way").soon()), 0, false).await;
-    assert!((outcome.status == StatusOutcome::Waits) && model.log().is_empty());
+    assert_eq!((outcome.status, model.log().len()), (StatusOutcome::Waits, 0));
     pass(&model, |_| Plan::none().status(ready("half way").soon()), 0, true).await;
     assert_eq!(condition(&model, "Ready").2, "half way");
     let outcome = pass(&model, |_| Plan::none().status(ready("done")), 0, false).await;
-    assert!(!(outcome.status == StatusOutcome::Waits));
+    assert_eq!(outcome.status, StatusOutcome::Reported);
     assert_eq!(condition(&model, "Ready").2, "done");
+}
+
+#[tokio::test]
+async fn that_something_stops_being_ready_does_not_wait_unless_it_is_being_deleted() {
+    let broken = |_: &Known| {
+        let condition = Condition::new("Ready", State::False, R, "broken");
+        Plan::none().status(Report::new(&json!({"phase": "P"})).condition(condition).soon())
+    };
+    for (deleted, expected) in [(false, StatusOutcome::Reported), (true, StatusOutcome::Waits)] {
+        let model = model();
+        let subject = SUBJECT.at("ns", "x");
+        pass(&model, |_| Plan::none().status(ready("it serves")), 0, false).await;
+        if deleted {
+            model.edit(&subject, |doc| doc["metadata"]["finalizers"] = json!(["f"]));
+            model.delete(&subject);
+        }
+        assert_eq!(pass(&model, broken, 0, false).await.status, expected, "deleted: {deleted}");
+    }
 }
 
 #[tokio::test]

@@ -29,3 +29,28 @@ pub(crate) fn noting(client: Client, heard: impl Fn() + Send + Sync + 'static) -
     });
     Client::new(service, namespace)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_count_and_so_does_that_a_kind_is_not_served_but_no_other_refusal() {
+        for (code, counts) in [(200, true), (404, true), (403, false), (502, false)] {
+            let server = tower::service_fn(move |_: http::Request<Body>| async move {
+                let answer = http::Response::builder().status(code).body(Body::from(b"{}".to_vec()));
+                answer.map_err(|error| error.to_string())
+            });
+            let heard = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&heard);
+            let client = noting(Client::new(server, "default"), move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+            let request = http::Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+            client.send(request).await.unwrap().into_body().collect().await.unwrap();
+            assert_eq!(heard.load(Ordering::SeqCst) > 0, counts, "{code}");
+        }
+    }
+}

@@ -109,3 +109,21 @@ impl Outside {
         lock(&self.inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_is_on_its_way_is_put_once_whoever_asks_again() {
+        let (outside, question) = (Outside::default(), Question::new("dns", "a"));
+        let (one, two) = (Key::namespaced("ns", "one"), Key::namespaced("ns", "two"));
+        let asked = [&one, &one, &two, &one].map(|key| outside.wait(&question, key));
+        assert_eq!(asked, [true, false, false, false]);
+        assert_eq!(
+            outside.put(&question, Ok(Value::Null), Timestamp::UNIX_EPOCH),
+            BTreeSet::from([one.clone(), two])
+        );
+        assert!(outside.wait(&question, &one), "after the answer it is a new question");
+    }
+}

@@ -6,10 +6,10 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
 use prometheus_client::metrics::histogram::Histogram;
-use serde_json::Value;
 
 use crate::kept::restored;
 use crate::object::{Key, Object, revision};
+use crate::readiness::{Census, Readiness};
 use crate::seen::{Seen, Why};
 use crate::watch::{Wakes, Watch};
 
@@ -53,62 +53,6 @@ struct Entry {
     wakes: Wakes,
     group: Option<String>,
     doc: Box<[u8]>,
-}
-
-/// What the condition Ready of a subject says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Readiness {
-    Ready,
-    /// Since then: when it was made, or when it stopped being ready.
-    NotReady(Timestamp),
-    /// No condition yet, or one that says Unknown.
-    Unknown(Timestamp),
-}
-
-impl Readiness {
-    /// What was not ready before has not been so since an earlier time: its first status comes long after it was made.
-    fn after(self, old: Option<Self>) -> Self {
-        let Some(Self::NotReady(since) | Self::Unknown(since)) = old else { return self };
-        match self {
-            Self::Ready => Self::Ready,
-            Self::NotReady(_) => Self::NotReady(since),
-            Self::Unknown(_) => Self::Unknown(since),
-        }
-    }
-
-    fn of(subject: &Object) -> Self {
-        let time = |pointer: &str| subject.text(pointer).parse::<Timestamp>().ok();
-        let made = time("/metadata/creationTimestamp").unwrap_or(Timestamp::MAX);
-        let Some(ready) = subject.condition("Ready") else { return Self::Unknown(made) };
-        let text = |field: &str| ready.get(field).and_then(Value::as_str).unwrap_or_default();
-        let since = text("lastTransitionTime").parse().unwrap_or(made);
-        match text("status") {
-            "True" => Self::Ready,
-            "False" => Self::NotReady(since),
-            _ => Self::Unknown(since),
-        }
-    }
-}
-
-/// How many subjects there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Census {
-    pub ready: usize,
-    pub not_ready: usize,
-    pub unknown: usize,
-    pub oldest_deletion: Option<Timestamp>,
-}
-
-impl Census {
-    /// Both together.
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            ready: self.ready + other.ready,
-            not_ready: self.not_ready + other.not_ready,
-            unknown: self.unknown + other.unknown,
-            oldest_deletion: [self.oldest_deletion, other.oldest_deletion].into_iter().flatten().min(),
-        }
-    }
 }
 
 /// Keys to wake after a change.

@@ -9,8 +9,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::lock::lock;
+use crate::readiness::Census;
 use crate::runtime::Runtime;
-use crate::store::{Census, Store};
+use crate::store::Store;
 
 /// What there is of one kind, and its age.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
