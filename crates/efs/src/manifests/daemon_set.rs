@@ -1,161 +1,249 @@
 //! The node plugin: one pod on every worker that mounts EFS file systems for the other pods there.
 
-use crate::names::driver;
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
-use super::{DriverConfig, Manifest, WORKER_LABEL, common_labels};
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, HostPathVolumeSource,
+    NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, Volume,
+    VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ObjectMeta;
+
+use super::{DriverConfig, Manifest, WORKER_LABEL, common_labels, in_namespace};
 use crate::kinds::DAEMON_SET;
+use crate::names::driver;
 
 /// The kubelet asks here whether the driver works; the pod uses the host's network, so the port is the host's.
 const HEALTH_PORT: u16 = 9809;
 
+const KUBELET_DIR: &str = "kubelet-dir";
+const PLUGIN_DIR: &str = "plugin-dir";
+const REGISTRATION_DIR: &str = "registration-dir";
+const STATE_DIR: &str = "efs-state-dir";
+const CONFIG_DIR: &str = "efs-utils-config";
+const LEGACY_CONFIG_DIR: &str = "efs-utils-config-legacy";
+
 pub(super) fn daemon_set(config: &DriverConfig) -> Manifest {
+    // The selector can never change; one label that nothing else depends on.
+    let selector = BTreeMap::from([("app".to_owned(), driver::DAEMON_SET.to_owned())]);
     let mut pod_labels = common_labels();
-    pod_labels["app"] = json!(driver::DAEMON_SET);
-    Manifest::new(
-        &DAEMON_SET,
-        &json!({
-            "apiVersion": "apps/v1",
-            "kind": "DaemonSet",
-            "metadata": {
-                "name": driver::DAEMON_SET,
-                "namespace": config.namespace,
-                "labels": common_labels(),
+    pod_labels.extend(selector.clone());
+    let daemon_set = DaemonSet {
+        metadata: in_namespace(&config.namespace, driver::DAEMON_SET),
+        spec: Some(DaemonSetSpec {
+            selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
+            update_strategy: Some(DaemonSetUpdateStrategy {
+                type_: Some("RollingUpdate".into()),
+                rolling_update: Some(RollingUpdateDaemonSet {
+                    max_unavailable: Some(IntOrString::String("10%".into())),
+                    ..RollingUpdateDaemonSet::default()
+                }),
+            }),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(pod_labels), ..ObjectMeta::default() }),
+                spec: Some(pod(config)),
             },
-            "spec": {
-                // The selector can never change; one label that nothing else depends on.
-                "selector": {"matchLabels": {"app": driver::DAEMON_SET}},
-                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-                "template": {"metadata": {"labels": pod_labels}, "spec": pod(config)},
-            },
+            ..DaemonSetSpec::default()
         }),
-        vec![
-            "/metadata/annotations/deprecated.daemonset.template.generation",
-            // Left by `kubectl rollout restart`: undoing it would restart everything once more.
-            "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt",
-        ],
-    )
+        status: None,
+    };
+    let tolerate = vec![
+        "/metadata/annotations/deprecated.daemonset.template.generation",
+        // Left by `kubectl rollout restart`: undoing it would restart everything once more.
+        "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt",
+    ];
+    Manifest::new(&DAEMON_SET, &daemon_set, tolerate)
 }
 
-fn pod(config: &DriverConfig) -> Value {
-    let mut pod = json!({
-        "serviceAccountName": driver::SERVICE_ACCOUNT,
-        "priorityClassName": "system-node-critical",
-        "hostNetwork": true,
+fn pod(config: &DriverConfig) -> PodSpec {
+    let terms = vec![NodeSelectorTerm {
+        match_expressions: Some(node_expressions(config)),
+        ..NodeSelectorTerm::default()
+    }];
+    PodSpec {
+        service_account_name: Some(driver::SERVICE_ACCOUNT.into()),
+        priority_class_name: Some("system-node-critical".into()),
+        host_network: Some(true),
         // The cluster's names and, for file systems behind a peered network, those of the cluster's resolver.
-        "dnsPolicy": "ClusterFirstWithHostNet",
-        "nodeSelector": node_selector(config),
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": node_expressions(config)}],
-        }}},
-        "securityContext": {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": false},
-        "containers": [plugin(config), registrar(config), liveness(config)],
-        "volumes": [
-            host_path("kubelet-dir", "/var/lib/kubelet", "Directory"),
-            host_path("plugin-dir", "/var/lib/kubelet/plugins/efs.csi.aws.com/", "DirectoryOrCreate"),
-            host_path("registration-dir", "/var/lib/kubelet/plugins_registry/", "Directory"),
-            host_path("efs-state-dir", "/var/run/efs", "DirectoryOrCreate"),
+        dns_policy: Some("ClusterFirstWithHostNet".into()),
+        node_selector: Some(node_selector(config)),
+        affinity: Some(Affinity {
+            node_affinity: Some(NodeAffinity {
+                required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+                    node_selector_terms: terms,
+                }),
+                ..NodeAffinity::default()
+            }),
+            ..Affinity::default()
+        }),
+        security_context: Some(PodSecurityContext {
+            run_as_user: Some(0),
+            run_as_group: Some(0),
+            run_as_non_root: Some(false),
+            ..PodSecurityContext::default()
+        }),
+        containers: vec![plugin(config), registrar(config), liveness(config)],
+        volumes: Some(vec![
+            host_path(KUBELET_DIR, "/var/lib/kubelet", "Directory"),
+            host_path(PLUGIN_DIR, "/var/lib/kubelet/plugins/efs.csi.aws.com/", "DirectoryOrCreate"),
+            host_path(REGISTRATION_DIR, "/var/lib/kubelet/plugins_registry/", "Directory"),
+            host_path(STATE_DIR, "/var/run/efs", "DirectoryOrCreate"),
             // Where the mount helper keeps its TLS state and settings: they must outlive the pod.
-            host_path("efs-utils-config", "/var/amazon/efs", "DirectoryOrCreate"),
-            host_path("efs-utils-config-legacy", "/etc/amazon/efs", "DirectoryOrCreate"),
-        ],
-    });
-    if !config.tolerations.is_empty() {
-        pod["tolerations"] = json!(config.tolerations);
+            host_path(CONFIG_DIR, "/var/amazon/efs", "DirectoryOrCreate"),
+            host_path(LEGACY_CONFIG_DIR, "/etc/amazon/efs", "DirectoryOrCreate"),
+        ]),
+        tolerations: Some(config.tolerations.clone()).filter(|tolerations| !tolerations.is_empty()),
+        ..PodSpec::default()
     }
-    pod
 }
 
-fn node_selector(config: &DriverConfig) -> Value {
-    let mut selector = json!({"kubernetes.io/os": "linux"});
-    for (key, value) in config.node_selector.iter().flatten() {
-        selector[key] = json!(value);
-    }
+fn node_selector(config: &DriverConfig) -> BTreeMap<String, String> {
+    let mut selector = BTreeMap::from([("kubernetes.io/os".to_owned(), "linux".to_owned())]);
+    selector.extend(config.node_selector.clone().unwrap_or_default());
     selector
 }
 
 /// The configured selector alone; else the worker label where it exists (by presence: its value differs between
 /// distributions); else everything that is not control plane. Never Fargate, which has no host to run on.
-fn node_expressions(config: &DriverConfig) -> Value {
-    let fargate =
-        json!({"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["fargate"]});
-    let without = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
-    if config.node_selector.is_some() {
-        json!([fargate])
+fn node_expressions(config: &DriverConfig) -> Vec<NodeSelectorRequirement> {
+    let requirement = |key: &str, operator: &str| NodeSelectorRequirement {
+        key: key.into(),
+        operator: operator.into(),
+        values: None,
+    };
+    let mut expressions = if config.node_selector.is_some() {
+        vec![]
     } else if config.worker_label_exists {
-        json!([{"key": WORKER_LABEL, "operator": "Exists"}, fargate])
+        vec![requirement(WORKER_LABEL, "Exists")]
     } else {
-        json!([
-            without("node-role.kubernetes.io/control-plane"),
-            without("node-role.kubernetes.io/master"),
-            fargate
-        ])
+        vec![
+            requirement("node-role.kubernetes.io/control-plane", "DoesNotExist"),
+            requirement("node-role.kubernetes.io/master", "DoesNotExist"),
+        ]
+    };
+    expressions.push(NodeSelectorRequirement {
+        values: Some(vec!["fargate".into()]),
+        ..requirement("eks.amazonaws.com/compute-type", "NotIn")
+    });
+    expressions
+}
+
+fn plugin(config: &DriverConfig) -> Container {
+    Container {
+        security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
+        args: Some(vec!["--endpoint=$(CSI_ENDPOINT)".into(), "--logtostderr".into(), "--v=2".into()]),
+        env: Some(vec![variable("CSI_ENDPOINT", "unix:/csi/csi.sock"), node_name("CSI_NODE_NAME")]),
+        ports: Some(vec![ContainerPort {
+            name: Some("healthz".into()),
+            container_port: HEALTH_PORT.into(),
+            protocol: Some("TCP".into()),
+            ..ContainerPort::default()
+        }]),
+        liveness_probe: Some(Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some("/healthz".into()),
+                port: IntOrString::String("healthz".into()),
+                ..HTTPGetAction::default()
+            }),
+            initial_delay_seconds: Some(10),
+            timeout_seconds: Some(3),
+            period_seconds: Some(2),
+            failure_threshold: Some(5),
+            ..Probe::default()
+        }),
+        volume_mounts: Some(vec![
+            VolumeMount {
+                mount_propagation: Some("Bidirectional".into()),
+                ..mount(KUBELET_DIR, "/var/lib/kubelet")
+            },
+            mount(PLUGIN_DIR, "/csi"),
+            mount(STATE_DIR, "/var/run/efs"),
+            mount(CONFIG_DIR, "/var/amazon/efs"),
+            mount(LEGACY_CONFIG_DIR, "/etc/amazon/efs-legacy"),
+        ]),
+        ..container("efs-plugin", &config.images.plugin, "10m", "64Mi")
     }
 }
 
-fn plugin(config: &DriverConfig) -> Value {
-    json!({
-        "name": "efs-plugin",
-        "image": config.images.plugin,
-        "imagePullPolicy": "IfNotPresent",
-        "securityContext": {"privileged": true},
-        "args": ["--endpoint=$(CSI_ENDPOINT)", "--logtostderr", "--v=2"],
-        "env": [{"name": "CSI_ENDPOINT", "value": "unix:/csi/csi.sock"}, node_name("CSI_NODE_NAME")],
-        "ports": [{"name": "healthz", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
-        "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": "healthz"},
-            "initialDelaySeconds": 10,
-            "timeoutSeconds": 3,
-            "periodSeconds": 2,
-            "failureThreshold": 5,
-        },
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
-        "volumeMounts": [
-            {"name": "kubelet-dir", "mountPath": "/var/lib/kubelet", "mountPropagation": "Bidirectional"},
-            {"name": "plugin-dir", "mountPath": "/csi"},
-            {"name": "efs-state-dir", "mountPath": "/var/run/efs"},
-            {"name": "efs-utils-config", "mountPath": "/var/amazon/efs"},
-            {"name": "efs-utils-config-legacy", "mountPath": "/etc/amazon/efs-legacy"},
-        ],
-    })
-}
-
-fn registrar(config: &DriverConfig) -> Value {
-    json!({
-        "name": "csi-driver-registrar",
-        "image": config.images.registrar,
-        "imagePullPolicy": "IfNotPresent",
-        "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true},
-        "args": ["--csi-address=$(ADDRESS)", "--kubelet-registration-path=$(DRIVER_REG_SOCK_PATH)", "--v=2"],
-        "env": [
-            {"name": "ADDRESS", "value": "/csi/csi.sock"},
-            {"name": "DRIVER_REG_SOCK_PATH", "value": "/var/lib/kubelet/plugins/efs.csi.aws.com/csi.sock"},
+fn registrar(config: &DriverConfig) -> Container {
+    Container {
+        security_context: Some(confined()),
+        args: Some(vec![
+            "--csi-address=$(ADDRESS)".into(),
+            "--kubelet-registration-path=$(DRIVER_REG_SOCK_PATH)".into(),
+            "--v=2".into(),
+        ]),
+        env: Some(vec![
+            variable("ADDRESS", "/csi/csi.sock"),
+            variable("DRIVER_REG_SOCK_PATH", "/var/lib/kubelet/plugins/efs.csi.aws.com/csi.sock"),
             node_name("KUBE_NODE_NAME"),
-        ],
-        "resources": {"requests": {"cpu": "5m", "memory": "16Mi"}},
-        "volumeMounts": [
-            {"name": "plugin-dir", "mountPath": "/csi"},
-            {"name": "registration-dir", "mountPath": "/registration"},
-        ],
-    })
+        ]),
+        volume_mounts: Some(vec![mount(PLUGIN_DIR, "/csi"), mount(REGISTRATION_DIR, "/registration")]),
+        ..container("csi-driver-registrar", &config.images.registrar, "5m", "16Mi")
+    }
 }
 
-fn liveness(config: &DriverConfig) -> Value {
-    json!({
-        "name": "liveness-probe",
-        "image": config.images.liveness,
-        "imagePullPolicy": "IfNotPresent",
-        "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true},
-        "args": ["--csi-address=/csi/csi.sock", format!("--health-port={HEALTH_PORT}"), "--v=2"],
-        "resources": {"requests": {"cpu": "5m", "memory": "16Mi"}},
-        "volumeMounts": [{"name": "plugin-dir", "mountPath": "/csi"}],
-    })
+fn liveness(config: &DriverConfig) -> Container {
+    Container {
+        security_context: Some(confined()),
+        args: Some(vec![
+            "--csi-address=/csi/csi.sock".into(),
+            format!("--health-port={HEALTH_PORT}"),
+            "--v=2".into(),
+        ]),
+        volume_mounts: Some(vec![mount(PLUGIN_DIR, "/csi")]),
+        ..container("liveness-probe", &config.images.liveness, "5m", "16Mi")
+    }
 }
 
-fn node_name(variable: &str) -> Value {
-    json!({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+/// What all containers have: an image, and what they need at least.
+fn container(name: &str, image: &str, cpu: &str, memory: &str) -> Container {
+    let requests = [("cpu", cpu), ("memory", memory)];
+    let requests = requests.map(|(name, least)| (name.to_owned(), Quantity(least.to_owned())));
+    Container {
+        name: name.into(),
+        image: Some(image.into()),
+        image_pull_policy: Some("IfNotPresent".into()),
+        resources: Some(ResourceRequirements {
+            requests: Some(requests.into()),
+            ..ResourceRequirements::default()
+        }),
+        ..Container::default()
+    }
 }
 
-fn host_path(name: &str, path: &str, kind: &str) -> Value {
-    json!({"name": name, "hostPath": {"path": path, "type": kind}})
+/// For containers that need nothing of their host.
+fn confined() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        ..SecurityContext::default()
+    }
+}
+
+fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.into(), value: Some(value.into()), ..EnvVar::default() }
+}
+
+fn node_name(name: &str) -> EnvVar {
+    let field = ObjectFieldSelector { field_path: "spec.nodeName".into(), ..ObjectFieldSelector::default() };
+    let source = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
+    EnvVar { name: name.into(), value_from: Some(source), ..EnvVar::default() }
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.into(), mount_path: path.into(), ..VolumeMount::default() }
+}
+
+fn host_path(name: &str, path: &str, kind: &str) -> Volume {
+    Volume {
+        name: name.into(),
+        host_path: Some(HostPathVolumeSource { path: path.into(), type_: Some(kind.into()) }),
+        ..Volume::default()
+    }
 }

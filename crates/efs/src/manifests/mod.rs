@@ -13,8 +13,13 @@ mod tests;
 
 pub use config::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
 
+use std::collections::BTreeMap;
+
+use aquifer_base::NamespaceName;
 use aquifer_engine::{Intent, Kind, ObjectRef};
-use serde_json::{Value, json};
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use serde::Serialize;
 
 use crate::names::labels;
 
@@ -39,9 +44,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    fn new(kind: &Kind, object: &Value, tolerate: Vec<&'static str>) -> Self {
-        let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let target = kind.at(metadata("namespace"), metadata("name"));
+    fn new(kind: &Kind, object: &(impl ResourceExt + Serialize), tolerate: Vec<&'static str>) -> Self {
+        let target = kind.at(&object.namespace().unwrap_or_default(), &object.name_any());
         Self { target, intent: Intent::of(object), tolerate, pod_security: None }
     }
 }
@@ -61,13 +65,24 @@ pub fn manifests(config: &DriverConfig) -> Vec<Manifest> {
     all
 }
 
+/// The metadata of an object of the cluster.
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.into()), labels: Some(common_labels()), ..ObjectMeta::default() }
+}
+
+/// The metadata of an object of a namespace.
+fn in_namespace(namespace: &NamespaceName, name: &str) -> ObjectMeta {
+    ObjectMeta { namespace: Some(namespace.to_string()), ..named(name) }
+}
+
 /// The labels of every object: the recommended ones, and the one by which aws-efs-operator knew its own.
-fn common_labels() -> Value {
-    json!({
-        "app.kubernetes.io/name": "aws-efs-csi-driver",
-        "app.kubernetes.io/component": "node-plugin",
-        "app.kubernetes.io/part-of": labels::MANAGER,
-        labels::MANAGED_BY: labels::MANAGER,
-        labels::OWNED: "true",
-    })
+fn common_labels() -> BTreeMap<String, String> {
+    let labels = [
+        ("app.kubernetes.io/name", "aws-efs-csi-driver"),
+        ("app.kubernetes.io/component", "node-plugin"),
+        ("app.kubernetes.io/part-of", labels::MANAGER),
+        (labels::MANAGED_BY, labels::MANAGER),
+        (labels::OWNED, "true"),
+    ];
+    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }

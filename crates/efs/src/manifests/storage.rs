@@ -1,37 +1,33 @@
 //! What makes the driver known to the cluster: the CSIDriver object and the class of our volumes.
 
-use crate::names::driver;
-use serde_json::json;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, StorageClass};
 
-use super::{Manifest, common_labels};
+use super::{Manifest, named};
 use crate::kinds::{CSI_DRIVER, STORAGE_CLASS};
+use crate::names::driver;
 
 /// EFS has nothing to attach: a mount is all there is.
 pub(super) fn csi_driver() -> Manifest {
-    Manifest::new(
-        &CSI_DRIVER,
-        &json!({
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "CSIDriver",
-            "metadata": {"name": driver::DRIVER_NAME, "labels": common_labels()},
-            "spec": {"attachRequired": false, "podInfoOnMount": false, "volumeLifecycleModes": ["Persistent"]},
-        }),
-        vec![],
-    )
+    let driver = CSIDriver {
+        metadata: named(driver::DRIVER_NAME),
+        spec: CSIDriverSpec {
+            attach_required: Some(false),
+            pod_info_on_mount: Some(false),
+            volume_lifecycle_modes: Some(vec!["Persistent".into()]),
+            ..CSIDriverSpec::default()
+        },
+    };
+    Manifest::new(&CSI_DRIVER, &driver, vec![])
 }
 
 /// Without parameters: it marks volumes that were made by hand or by us, and provisions nothing.
 pub(super) fn storage_class() -> Manifest {
-    Manifest::new(
-        &STORAGE_CLASS,
-        &json!({
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {"name": driver::STORAGE_CLASS, "labels": common_labels()},
-            "provisioner": driver::DRIVER_NAME,
-            "reclaimPolicy": "Delete",
-            "volumeBindingMode": "Immediate",
-        }),
-        vec![],
-    )
+    let class = StorageClass {
+        metadata: named(driver::STORAGE_CLASS),
+        provisioner: driver::DRIVER_NAME.into(),
+        reclaim_policy: Some("Delete".into()),
+        volume_binding_mode: Some("Immediate".into()),
+        ..StorageClass::default()
+    };
+    Manifest::new(&STORAGE_CLASS, &class, vec![])
 }
