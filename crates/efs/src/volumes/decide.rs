@@ -17,7 +17,7 @@ use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
 use super::volume::volume_intent;
 use super::world::World;
-use super::{LINGERING, Subject};
+use super::{LINGERING, OVERDUE, Subject};
 use crate::kinds::{CLAIM, VOLUME};
 
 /// How often pods that hold a claim are looked at: their names in the message should be true.
@@ -26,8 +26,6 @@ const BLOCKED: Duration = Duration::from_secs(10);
 const IN_THE_WAY: Duration = Duration::from_secs(10);
 /// Time for a deleted pair to vanish before it is reported that it does not.
 const VANISHING: Duration = Duration::from_secs(3);
-/// Seconds after which it is reported that a deleted object stays although nothing is known to hold it.
-const OVERDUE: i64 = 120;
 
 /// What Kubernetes itself puts on every volume and claim, and takes off when nothing uses it.
 const PROTECTION: [&str; 2] = ["kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"];
@@ -161,7 +159,9 @@ fn deleting(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp)
 
 /// When to look again at a pair that goes. Its end wakes us anyway; one that is slow to go is not looked at all the time.
 fn recheck(found: &Found<'_>, now: Timestamp) -> Duration {
-    let slow = found.claim.is_some_and(|claim| lingers(claim.deleting, now, LINGERING));
+    let claim = found.claim.map(|claim| claim.deleting);
+    let mut deleting = found.volumes.iter().map(|volume| volume.deleting).chain(claim);
+    let slow = deleting.any(|since| lingers(since, now, LINGERING));
     if slow { BLOCKED } else { VANISHING }
 }
 

@@ -34,6 +34,9 @@ pub use world::World;
 const UPSTREAM_MARKS: &str = "openshift.io/aws-efs-operator-";
 /// Seconds after which something that was deleted is slow to go: then the pods that hold it are asked for.
 const LINGERING: i64 = 3;
+/// Seconds after which it cannot be mere slowness: it is reported that a deleted object stays although nothing is known to hold
+/// it, and asked whether the other half of its pair, which no cache shows, is really gone.
+const OVERDUE: i64 = 120;
 
 type Subject = aquifer_engine::Subject<SharedVolumeSpec, SharedVolumeStatus>;
 

@@ -12,16 +12,12 @@ use super::absence::{History, OtherHalf, must_be_proved};
 use super::data::Data;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
-use super::{LINGERING, Subject, data_group};
+use super::{LINGERING, OVERDUE, Subject, data_group};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
 
 /// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
 const POD_AGE: Duration = Duration::from_secs(3);
-
-/// Seconds after which half of a pair that was deleted and is still there must be waiting for something: then it is asked
-/// whether the other half, which no cache shows, is really gone.
-const STUCK: i64 = 30;
 
 /// The world of one SharedVolume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,7 +80,7 @@ fn history(subject: &Subject) -> History {
 
 /// The other half of the pair, from the times at which its objects were deleted.
 fn other_half(deleting: &[Option<Timestamp>], now: Timestamp) -> OtherHalf {
-    let leaves = |since: &Option<Timestamp>| since.is_some() && !lingers(*since, now, STUCK);
+    let leaves = |since: &Option<Timestamp>| since.is_some() && !lingers(*since, now, OVERDUE);
     match deleting {
         [] => OtherHalf::Absent,
         all if all.iter().all(leaves) => OtherHalf::Leaving,

@@ -23,11 +23,11 @@ const LATEST: Duration = Duration::from_hours(24);
 const REST: Duration = Duration::from_millis(100);
 /// How long a status that can wait does wait.
 pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-/// How long it waits at most while many objects are under way at the same time: then the API server has more important things
-/// to do, and most of them will have something better to say before that.
-const STATUS_PATIENCE_BUSY: Duration = Duration::from_secs(30);
-/// So many are many.
-const MANY: usize = 8;
+/// The least time between two statuses that only show progress: when thousands of objects are under way, the API server has more
+/// important things to do, and most of them will soon have something better to say.
+const STATUS_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a status waits at most for its turn among the others.
+const STATUS_LONGEST: Duration = Duration::from_mins(2);
 
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -35,13 +35,16 @@ pub(crate) struct Queue {
     /// Keys that may be ready, in the order in which they became so.
     ready: VecDeque<Key>,
     timers: BTreeSet<(Instant, Key)>,
-    /// How many keys have a status that waits.
-    waiting_statuses: usize,
+    /// Keys whose status waits and since when.
+    waiting_statuses: BTreeSet<(Instant, Key)>,
+    /// When the next of them has its turn.
+    next_status: Option<Instant>,
     /// Shorter than the usual cap of a backoff.
     longest_backoff: Option<Duration>,
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 struct Slot {
     running: bool,
     /// Something happened since the last pass began.
@@ -61,6 +64,8 @@ struct Slot {
     /// The generation when the pass that runs began.
     ran_generation: i64,
     status_waits_since: Option<Instant>,
+    /// Its status has waited long enough: the next pass writes it.
+    status_due: bool,
     timer: Option<Instant>,
 }
 
@@ -125,6 +130,9 @@ impl Queue {
             self.timers.pop_first();
             self.timer_fired(&key, now);
         }
+        while self.status_deadline().is_some_and(|due| due <= now) {
+            self.next_status_is_due(now);
+        }
         for _ in 0..self.ready.len() {
             let key = self.ready.pop_front()?;
             let Some(slot) = self.slots.get_mut(&key) else { continue };
@@ -150,8 +158,7 @@ impl Queue {
             slot.running = true;
             slot.ran_generation = slot.generation;
             slot.dirty = false;
-            let (failures, waits_since) = (slot.failures, slot.status_waits_since);
-            let status_due = waits_since.is_some_and(|since| now >= since + self.status_patience());
+            let (failures, status_due) = (slot.failures, std::mem::take(&mut slot.status_due));
             return Some(Turn { key, lagging, failures, status_due });
         }
         None
@@ -166,16 +173,24 @@ impl Queue {
             slot.gate.extend(ended.written);
             slot.gate_until = Some(now + GATE);
         }
-        self.waiting_statuses -= usize::from(slot.status_waits_since.is_some());
-        slot.status_waits_since = match ended.status {
-            StatusOutcome::Unreported => slot.status_waits_since, // its patience goes on
-            StatusOutcome::Waits => Some(slot.status_waits_since.unwrap_or(now)),
-            StatusOutcome::Reported => None,
+        let waits = match ended.status {
+            StatusOutcome::Reported => false,
+            StatusOutcome::Waits => true,
+            StatusOutcome::Unreported => slot.status_waits_since.is_some(),
         };
-        self.waiting_statuses += usize::from(slot.status_waits_since.is_some());
-        // Never at once: a pass that could not report a status that is due would be followed by another without end.
-        let status_timer = slot.status_waits_since.map(|since| since + STATUS_PATIENCE);
-        let status_timer = status_timer.map(|due| if due > now { due } else { now + STATUS_PATIENCE });
+        let entry = slot.status_waits_since.map(|since| (since, key.clone()));
+        if !waits {
+            slot.status_waits_since = None;
+            slot.status_due = false;
+            if let Some(entry) = entry {
+                self.waiting_statuses.remove(&entry);
+            }
+        } else if !slot.status_due && entry.is_none_or(|entry| !self.waiting_statuses.contains(&entry)) {
+            // It begins to wait, or it was due and could not be written: then not at once again, or passes would follow each
+            // other without end.
+            slot.status_waits_since = Some(now);
+            self.waiting_statuses.insert((now, key.clone()));
+        }
         // What failed was decided on an older generation: the news that came meanwhile must not wait for its backoff.
         let outdated = slot.generation != slot.ran_generation;
         if ended.failed && !outdated {
@@ -190,11 +205,13 @@ impl Queue {
         slot.rests_until = (!ended.parked && !outdated).then(|| now + REST);
         let after = ended.wake_after.map(|after| after.min(LATEST));
         slot.wake_at = after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
-        let timer = [slot.wake_at, slot.not_before, status_timer].into_iter().flatten().min();
+        let timer = [slot.wake_at, slot.not_before].into_iter().flatten().min();
         if ended.forget && !slot.dirty {
-            let timer = slot.timer;
-            self.waiting_statuses -= usize::from(slot.status_waits_since.is_some());
+            let (timer, waits_since) = (slot.timer, slot.status_waits_since);
             self.slots.remove(key);
+            if let Some(since) = waits_since {
+                self.waiting_statuses.remove(&(since, key.clone()));
+            }
             if let Some(at) = timer {
                 self.timers.remove(&(at, key.clone()));
             }
@@ -212,7 +229,8 @@ impl Queue {
 
     /// When something may become ready although nothing happens.
     pub fn deadline(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [timer, self.status_deadline()].into_iter().flatten().min()
     }
 
     /// Keys that wait for their turn. Those that wait for a time, or for the caches, are not among them.
@@ -220,28 +238,29 @@ impl Queue {
         self.ready.len()
     }
 
-    /// The time has come that a key waited for: the end of its backoff, rest or gate, a second look, or a status that is due.
+    /// The time has come that a key waited for: the end of its backoff, rest or gate, or a second look.
     fn timer_fired(&mut self, key: &Key, now: Instant) {
-        let patience = self.status_patience();
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.timer = None;
         slot.dirty |= slot.wake_at.is_some_and(|at| at <= now);
-        let since = slot.status_waits_since.filter(|_| !slot.dirty && !slot.running);
-        if let Some(since) = since {
-            if now >= since + patience {
-                slot.dirty = true;
-            } else {
-                let later = [Some(now + STATUS_PATIENCE), slot.wake_at, Some(since + STATUS_PATIENCE_BUSY)];
-                if let Some(later) = later.into_iter().flatten().filter(|at| *at > now).min() {
-                    self.set_timer(key, later);
-                }
-            }
-        }
         self.enqueue(key);
     }
 
-    fn status_patience(&self) -> Duration {
-        if self.waiting_statuses >= MANY { STATUS_PATIENCE_BUSY } else { STATUS_PATIENCE }
+    /// When the status that has waited longest is to be written, although it only shows progress.
+    fn status_deadline(&self) -> Option<Instant> {
+        let (since, _) = self.waiting_statuses.first()?;
+        let patient = *since + STATUS_PATIENCE;
+        let its_turn = self.next_status.map_or(patient, |next| next.max(patient));
+        Some(its_turn.min(*since + STATUS_LONGEST))
+    }
+
+    fn next_status_is_due(&mut self, now: Instant) {
+        let Some((_, key)) = self.waiting_statuses.pop_first() else { return };
+        self.next_status = Some(now + STATUS_INTERVAL);
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.status_due = true;
+            self.wake(&key);
+        }
     }
 
     fn enqueue(&mut self, key: &Key) {
@@ -424,38 +443,33 @@ mod tests {
     }
 
     #[test]
-    fn while_many_objects_are_under_way_their_statuses_wait_longer_and_cost_no_pass_meanwhile() {
+    fn while_many_objects_are_under_way_only_a_few_of_their_statuses_a_second_show_it() {
         let (mut queue, start) = (Queue::default(), Instant::now());
-        let keys: Vec<Key> = (0..MANY).map(|number| Key::namespaced("ns", number.to_string())).collect();
+        let keys: Vec<Key> = (0..1000).map(|number| Key::namespaced("ns", number.to_string())).collect();
+        let waits = || PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() };
         for key in &keys {
             queue.wake(key);
             turn(&mut queue, start).expect("its first pass");
-            queue.ended(key, start, PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() });
+            queue.ended(key, start, waits());
         }
-        let mut now = start;
-        while turn(&mut queue, now).is_none() {
-            now = queue.deadline().expect("something waits");
-        }
-        assert_eq!(now, start + STATUS_PATIENCE_BUSY);
-        // What has something better to say is written at once, and then the others are few.
-        queue.ended(&keys[0], now, PassEnd { status: StatusOutcome::Reported, ..PassEnd::default() });
-        assert!(turn(&mut queue, now).expect("the next").status_due);
-        assert_eq!(queue.waiting_statuses, MANY - 1);
-    }
-
-    #[test]
-    fn a_status_that_no_longer_waits_is_not_counted() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        let mut end = |ended: PassEnd| {
-            queue.wake(&key());
-            turn(&mut queue, now + 2 * REST);
-            queue.ended(&key(), now, ended);
-            (queue.waiting_statuses, queue.slots.len())
+        let mut passes = |until: Duration| {
+            let mut due = Vec::new();
+            while let Some(now) = queue.deadline().filter(|at| *at < start + until) {
+                while let Some(turn) = turn(&mut queue, now) {
+                    assert!(turn.status_due, "{} had a pass for nothing", turn.key);
+                    queue.ended(
+                        &turn.key,
+                        now,
+                        PassEnd { status: StatusOutcome::Reported, ..PassEnd::default() },
+                    );
+                    due.push(turn.key);
+                }
+            }
+            due.len()
         };
-        let waits = || PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() };
-        assert_eq!((end(waits()), end(waits()), end(PassEnd::default())), ((1, 1), (1, 1), (1, 1)));
-        assert_eq!(end(PassEnd { status: StatusOutcome::Reported, ..PassEnd::default() }), (0, 1));
-        assert_eq!((end(waits()), end(PassEnd { forget: true, ..PassEnd::default() })), ((1, 1), (0, 0)));
+        let few = passes(Duration::from_mins(1));
+        assert!((50..=300).contains(&few), "{few} statuses in the first minute");
+        assert_eq!(few + passes(STATUS_LONGEST + STATUS_PATIENCE), 1000, "none waits longer");
     }
 
     #[test]
