@@ -253,12 +253,12 @@ fn run_ring(ring: Ring, programs: &[Program], run: &Run<'_>, times: &mut Times) 
                 command.env(aquifer_lab::rook::SHARED, rook.name());
             }
             println!("\n-- {} {}{}", program.package, program.target, part.title());
-            let (start, used) = (Instant::now(), children_cpu());
+            let (start, used) = (Instant::now(), children_cpu()?);
             let one = tally::follow(&mut command, &format!("{} {}", program.package, program.target))
                 .with_context(|| format!("cannot run the tests of {}", program.package))?;
             // Pure tests only compute. Beside the shared Rook cluster that starts meanwhile they take longer, which says nothing
             // about them: more than their processor time is not counted.
-            let computed = children_cpu().saturating_sub(used);
+            let computed = children_cpu()?.saturating_sub(used);
             let time = if ring == Ring::Pure { start.elapsed().min(computed) } else { start.elapsed() };
             times.add(ring, &program.package, part.family.as_deref(), time);
             if is_lab && args.filter.is_none() && one.failed == 0 {
@@ -272,14 +272,16 @@ fn run_ring(ring: Ring, programs: &[Program], run: &Run<'_>, times: &mut Times) 
 }
 
 /// Processor time of all programs that this one has started and that have ended.
-fn children_cpu() -> Duration {
-    let ticks = |index: usize| -> Option<f64> {
-        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The program's name comes first and may hold anything, so fields are counted from its end.
-        stat.rsplit_once(')')?.1.split_whitespace().nth(index)?.parse().ok()
+fn children_cpu() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The program's name comes first and may hold anything, so fields are counted from its end.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |index: usize| -> Result<f64> {
+        Ok(fields.get(index).context("/proc/self/stat is too short")?.parse()?)
     };
-    let all = ticks(13).unwrap_or_default() + ticks(14).unwrap_or_default();
-    #[expect(clippy::cast_precision_loss, reason = "about a hundred")]
+    let (user, system) = (ticks(13)?, ticks(14)?);
+    #[expect(clippy::cast_precision_loss, reason = "it is about 100")]
     let per_second = rustix::param::clock_ticks_per_second() as f64;
-    Duration::try_from_secs_f64(all / per_second).unwrap_or_default()
+    Ok(Duration::try_from_secs_f64((user + system) / per_second)?)
 }

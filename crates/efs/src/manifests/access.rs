@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 
 use aquifer_api::openshift::{Constraints, SecurityContextConstraints, Strategy};
+use aquifer_family::rights::RBAC;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use kube::api::ObjectMeta;
 
-use super::{DriverConfig, Manifest, in_namespace, named};
+use super::{DriverConfig, Manifest, cluster_metadata, namespaced_metadata};
 use crate::kinds::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT,
 };
 use crate::names::driver;
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-
 pub(super) fn namespace(config: &DriverConfig) -> Manifest {
-    let mut metadata = named(config.namespace.as_str());
+    let mut metadata = cluster_metadata(config.namespace.as_str());
     let mut tolerate = vec![
         "/spec/finalizers",
         "/metadata/labels/kubernetes.io~1metadata.name",
@@ -47,7 +46,7 @@ pub(super) fn namespace(config: &DriverConfig) -> Manifest {
 }
 
 pub(super) fn service_account(config: &DriverConfig) -> Manifest {
-    let metadata = in_namespace(&config.namespace, driver::SERVICE_ACCOUNT);
+    let metadata = namespaced_metadata(&config.namespace, driver::SERVICE_ACCOUNT);
     let account = ServiceAccount { metadata, ..ServiceAccount::default() };
     let tolerate = vec![
         // Written by the cluster's own controllers.
@@ -63,7 +62,7 @@ pub(super) fn service_account(config: &DriverConfig) -> Manifest {
 /// The driver reads its zone from its node; patching takes the start-up taint off.
 pub(super) fn cluster_role() -> Manifest {
     let role = ClusterRole {
-        metadata: named(driver::CLUSTER_ROLE),
+        metadata: cluster_metadata(driver::CLUSTER_ROLE),
         rules: Some(vec![PolicyRule {
             api_groups: Some(vec![String::new()]),
             resources: Some(vec!["nodes".into()]),
@@ -77,7 +76,7 @@ pub(super) fn cluster_role() -> Manifest {
 
 pub(super) fn cluster_role_binding(config: &DriverConfig) -> Manifest {
     let binding = ClusterRoleBinding {
-        metadata: named(driver::CLUSTER_ROLE_BINDING),
+        metadata: cluster_metadata(driver::CLUSTER_ROLE_BINDING),
         role_ref: RoleRef {
             api_group: RBAC.into(),
             kind: "ClusterRole".into(),
@@ -122,7 +121,7 @@ pub(super) fn security_context_constraints(config: &DriverConfig) -> Manifest {
     );
     constraints.metadata = ObjectMeta {
         annotations: Some(BTreeMap::from([("kubernetes.io/description".to_owned(), description.to_owned())])),
-        ..named(driver::SECURITY_CONTEXT_CONSTRAINTS)
+        ..cluster_metadata(driver::SECURITY_CONTEXT_CONSTRAINTS)
     };
     Manifest::new(&SECURITY_CONTEXT_CONSTRAINTS, &constraints, vec![])
 }

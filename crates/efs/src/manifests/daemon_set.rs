@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{DriverConfig, Manifest, WORKER_LABEL, common_labels, in_namespace};
+use super::{DriverConfig, Manifest, WORKER_LABEL, common_labels, namespaced_metadata};
 use crate::kinds::DAEMON_SET;
 use crate::names::driver;
 
@@ -34,7 +34,7 @@ pub(super) fn daemon_set(config: &DriverConfig) -> Manifest {
     let mut pod_labels = common_labels();
     pod_labels.extend(selector.clone());
     let daemon_set = DaemonSet {
-        metadata: in_namespace(&config.namespace, driver::DAEMON_SET),
+        metadata: namespaced_metadata(&config.namespace, driver::DAEMON_SET),
         spec: Some(DaemonSetSpec {
             selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
             update_strategy: Some(DaemonSetUpdateStrategy {
@@ -137,7 +137,7 @@ fn plugin(config: &DriverConfig) -> Container {
     Container {
         security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
         args: Some(vec!["--endpoint=$(CSI_ENDPOINT)".into(), "--logtostderr".into(), "--v=2".into()]),
-        env: Some(vec![variable("CSI_ENDPOINT", "unix:/csi/csi.sock"), node_name("CSI_NODE_NAME")]),
+        env: Some(vec![variable("CSI_ENDPOINT", "unix:/csi/csi.sock"), node_name_variable("CSI_NODE_NAME")]),
         ports: Some(vec![ContainerPort {
             name: Some("healthz".into()),
             container_port: HEALTH_PORT.into(),
@@ -181,7 +181,7 @@ fn registrar(config: &DriverConfig) -> Container {
         env: Some(vec![
             variable("ADDRESS", "/csi/csi.sock"),
             variable("DRIVER_REG_SOCK_PATH", "/var/lib/kubelet/plugins/efs.csi.aws.com/csi.sock"),
-            node_name("KUBE_NODE_NAME"),
+            node_name_variable("KUBE_NODE_NAME"),
         ]),
         volume_mounts: Some(vec![mount(PLUGIN_DIR, "/csi"), mount(REGISTRATION_DIR, "/registration")]),
         ..container("csi-driver-registrar", &config.images.registrar, "5m", "16Mi")
@@ -230,7 +230,7 @@ fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.into(), value: Some(value.into()), ..EnvVar::default() }
 }
 
-fn node_name(name: &str) -> EnvVar {
+fn node_name_variable(name: &str) -> EnvVar {
     let field = ObjectFieldSelector { field_path: "spec.nodeName".into(), ..ObjectFieldSelector::default() };
     let source = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
     EnvVar { name: name.into(), value_from: Some(source), ..EnvVar::default() }
@@ -240,10 +240,10 @@ fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
-fn host_path(name: &str, path: &str, kind: &str) -> Volume {
+fn host_path(name: &str, path: &str, path_type: &str) -> Volume {
     Volume {
         name: name.into(),
-        host_path: Some(HostPathVolumeSource { path: path.into(), type_: Some(kind.into()) }),
+        host_path: Some(HostPathVolumeSource { path: path.into(), type_: Some(path_type.into()) }),
         ..Volume::default()
     }
 }

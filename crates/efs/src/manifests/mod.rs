@@ -65,14 +65,14 @@ pub fn manifests(config: &DriverConfig) -> Vec<Manifest> {
     all
 }
 
-/// The metadata of an object of the cluster.
-fn named(name: &str) -> ObjectMeta {
+/// The metadata of an object without a namespace.
+fn cluster_metadata(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.into()), labels: Some(common_labels()), ..ObjectMeta::default() }
 }
 
-/// The metadata of an object of a namespace.
-fn in_namespace(namespace: &NamespaceName, name: &str) -> ObjectMeta {
-    ObjectMeta { namespace: Some(namespace.to_string()), ..named(name) }
+/// The metadata of an object in a namespace.
+fn namespaced_metadata(namespace: &NamespaceName, name: &str) -> ObjectMeta {
+    ObjectMeta { namespace: Some(namespace.to_string()), ..cluster_metadata(name) }
 }
 
 /// The labels of every object: the recommended ones, and the one by which aws-efs-operator knew its own.

@@ -5,9 +5,9 @@
 pub(super) enum OtherHalf {
     /// Nothing.
     Absent,
-    /// Something that stays, or that is slow to go.
+    /// Something that stays, that is very slow to go, or that is not surely ours.
     Present,
-    /// Only what was deleted and has had no time to go yet.
+    /// Only what is ours and was deleted not long ago.
     Leaving,
 }
 
@@ -25,8 +25,8 @@ pub(super) struct History {
 /// Whether a half of the pair that no cache shows must be read before it counts as absent.
 ///
 /// Before the first write its absence needs no proof: creating it is refused if anything is there. Afterwards it does, and
-/// also when only the other half is seen: the two caches come from two watches. It does not while the other half has just
-/// been deleted: nothing is decided about this half before that one is gone, and each look would cost a read.
+/// also when only the other half is seen: the two caches come from two watches. It does not while the other half, ours, is
+/// going: nothing is decided about this half before that one is gone, and each look would cost a read.
 pub(super) fn must_be_proved(history: History, other: OtherHalf) -> bool {
     let History { ending, recorded, conflict } = history;
     match other {

@@ -41,6 +41,11 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
+    /// Whether anything of ours is there.
+    fn remains(&self) -> bool {
+        self.claim.is_some() || !self.volumes.is_empty()
+    }
+
     fn pair(&self) -> Pair<'a> {
         Pair { volume: self.volumes.first().copied(), claim: self.claim }
     }
@@ -51,7 +56,7 @@ pub(super) fn decide(subject: &Subject, world: &World, now: Timestamp) -> Plan {
         return undecided(subject, world);
     };
     let Some(shared) = &subject.object else {
-        return orphans(&found);
+        return orphans(&found, now);
     };
     if shared.deleting.is_some() {
         return deleting(subject, world, &found, now);
@@ -128,20 +133,20 @@ fn undecided(subject: &Subject, world: &World) -> Plan {
 }
 
 /// The SharedVolume is gone although its finalizer should have kept it: what it left behind goes too.
-fn orphans(found: &Found<'_>) -> Plan {
-    delete_all(Plan::none(), found)
+fn orphans(found: &Found<'_>, now: Timestamp) -> Plan {
+    let plan = delete_all(Plan::none(), found);
+    if found.remains() { plan.wake_after(recheck(found, now)) } else { plan }
 }
 
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone is it released.
 fn deleting(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
-    let remaining = found.claim.is_some() || !found.volumes.is_empty();
-    if !remaining {
+    if !found.remains() {
         return Plan::none().release();
     }
     let shared = subject.object.as_ref();
     let plan = delete_all(Plan::none(), found);
     if shared.is_none_or(|shared| shared.finalizers.is_empty()) {
-        return plan;
+        return plan.wake_after(recheck(found, now));
     }
     let reason = shared.and_then(|shared| reason_in(&shared.status.conditions, "Ready"));
     match blocked(world, found, now) {

@@ -34,9 +34,11 @@ pub use world::World;
 const UPSTREAM_MARKS: &str = "openshift.io/aws-efs-operator-";
 /// Seconds after which something that was deleted is slow to go: then the pods that hold it are asked for.
 const LINGERING: i64 = 3;
-/// Seconds after which it cannot be mere slowness: it is reported that a deleted object stays although nothing is known to hold
-/// it, and asked whether the other half of its pair, which no cache shows, is really gone.
+/// Seconds after which it is reported that a deleted object stays although nothing is known to hold it.
 const OVERDUE: i64 = 120;
+/// Seconds after which it is asked whether the other half of a pair that goes, and that no cache shows, is really gone. When many
+/// pairs are deleted at once Kubernetes needs more than a minute; `aquifer efs uninstall` waits for two.
+const UNSEEN: i64 = 90;
 
 type Subject = aquifer_engine::Subject<SharedVolumeSpec, SharedVolumeStatus>;
 

@@ -264,6 +264,30 @@ async fn a_recreated_one_never_gets_its_predecessors_data() {
 }
 
 #[tokio::test]
+async fn a_strangers_claim_that_goes_does_not_hide_our_volume_that_no_cache_shows() {
+    let other = ready().await;
+    let sim = start();
+    sim.freeze(&VOLUME);
+    put(&sim, AP);
+    sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([labels::SHARED_VOLUME_FINALIZER]));
+    let mut ours = other.model.object(&volume()).unwrap().0;
+    ours["metadata"]["labels"][OWNER_UID] = json!(uid(&sim, &shared()));
+    sim.model.put(&VOLUME, ours);
+    let theirs = json!({"namespace": "team", "name": claim_name(&key()), "finalizers": [PVC_PROTECTION],
+        "labels": {labels::OWNED: "true"}});
+    sim.model.put(&CLAIM, json!({"metadata": theirs, "spec": {"volumeName": "theirs"}}));
+    sim.model.delete(&claim());
+    let now = json!(sim.now().to_string());
+    sim.model.edit(&claim(), |doc| doc["metadata"]["deletionTimestamp"] = now);
+    sim.model.delete(&shared());
+    settle(&sim).await;
+    let log = sim.model.log();
+    let at = |verb: &str, target: &ObjectRef| log.iter().position(|line| *line == format!("{verb} {target}"));
+    let (volume_goes, released) = (at("delete", &volume()), at("patch", &shared()));
+    assert!(volume_goes.is_some() && volume_goes < released, "{log:?}");
+}
+
+#[tokio::test]
 async fn orphans_go() {
     let sim = ready().await;
     sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
-use aquifer_engine::{Object, Seen, View, reason_in};
+use aquifer_engine::{OWNER_UID, Object, Seen, View, reason_in};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::absence::{History, OtherHalf, must_be_proved};
 use super::data::Data;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
-use super::{LINGERING, OVERDUE, Subject, data_group};
+use super::{LINGERING, Subject, UNSEEN, data_group};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
 
@@ -39,19 +39,19 @@ pub struct World {
 pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let history = history(subject);
     let mine = view.mine(&VOLUME);
-    let mine: Vec<_> = mine.known().into_iter().flatten().map(Object::deleting_since).collect();
+    let mine: Vec<_> = mine.known().into_iter().flatten().map(|volume| going(subject, volume)).collect();
     let claim_at = CLAIM.at(&subject.key.namespace, &claim_name(&subject.key));
     let claim = if must_be_proved(history, other_half(&mine, view.now())) {
         view.get(&claim_at)
     } else {
         view.cached(&claim_at)
     };
+    let claim_half: Vec<_> = claim.present().map(|claim| going(subject, claim)).into_iter().collect();
     let claim = claim.map(|claim| claim.as_ref().map(ClaimFacts::of));
     let slow = claim.present().filter(|claim| lingers(claim.deleting, view.now(), LINGERING));
     let pods = slow.map(|claim| {
         view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &claim.key.name))
     });
-    let claim_half: Vec<_> = claim.present().map(|claim| claim.deleting).into_iter().collect();
     let prove_volumes = must_be_proved(history, other_half(&claim_half, view.now()));
     World {
         volumes: volumes(subject, view, prove_volumes, claim.present()),
@@ -78,9 +78,15 @@ fn history(subject: &Subject) -> History {
     }
 }
 
-/// The other half of the pair, from the times at which its objects were deleted.
+/// Since when an object goes that surely belongs to this SharedVolume. None for what stays, and for what may be somebody else's.
+fn going(subject: &Subject, object: &Object) -> Option<Timestamp> {
+    let owner = subject.object.as_ref()?.uid.as_str();
+    object.deleting_since().filter(|_| object.label(OWNER_UID) == Some(owner))
+}
+
+/// The other half of the pair, from the times since when its objects go.
 fn other_half(deleting: &[Option<Timestamp>], now: Timestamp) -> OtherHalf {
-    let leaves = |since: &Option<Timestamp>| since.is_some() && !lingers(*since, now, OVERDUE);
+    let leaves = |since: &Option<Timestamp>| since.is_some() && !lingers(*since, now, UNSEEN);
     match deleting {
         [] => OtherHalf::Absent,
         all if all.iter().all(leaves) => OtherHalf::Leaving,

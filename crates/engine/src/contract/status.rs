@@ -18,7 +18,7 @@ pub struct Report {
     pub(crate) fields: Map<String, Value>,
     /// Our conditions; those of the shape that are missing here are removed.
     pub conditions: Vec<Condition>,
-    /// Whether the news can wait a second for a newer pass.
+    /// How soon it must be written.
     pub urgency: Urgency,
 }
 
@@ -28,7 +28,7 @@ pub enum Urgency {
     /// At once: results, failures, blockers.
     #[default]
     Now,
-    /// Progress only: the next pass will probably say more.
+    /// Progress only: a later pass will probably say more. It waits a second, and longer while many objects are under way.
     Soon,
 }
 

@@ -65,7 +65,8 @@ impl<C: Controller> Sim<C> {
         self.seconds.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    fn now(&self) -> Timestamp {
+    /// The time of its world.
+    pub fn now(&self) -> Timestamp {
         Timestamp::from_second(self.seconds.load(Ordering::SeqCst)).unwrap_or_default()
     }
 

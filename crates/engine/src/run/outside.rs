@@ -36,6 +36,12 @@ struct Inner {
     asking: BTreeMap<Question, BTreeSet<Key>>,
 }
 
+impl Inner {
+    fn drop_old_lists(&mut self, now: Timestamp) {
+        self.lists.retain(|_, (_, read_at)| now.duration_since(*read_at).unsigned_abs() <= LIST_LIFE);
+    }
+}
+
 impl Outside {
     /// What is known, when it is not older than `max_age`.
     pub(crate) fn get(&self, question: &Question, max_age: Duration, now: Timestamp) -> Seen<Value> {
@@ -66,7 +72,7 @@ impl Outside {
     /// Keeps a live list for whoever looks at the same; only the latest few, because they are large.
     pub(crate) fn keep_list(&self, listing: Listing, objects: Arc<[Object]>, now: Timestamp) {
         let mut inner = self.lock();
-        inner.lists.retain(|_, (_, read_at)| now.duration_since(*read_at).unsigned_abs() <= LIST_LIFE);
+        inner.drop_old_lists(now);
         inner.lists.insert(listing, (objects, now));
     }
 
@@ -98,11 +104,11 @@ impl Outside {
         }
     }
 
-    /// Drops answers that nobody has needed for long.
+    /// Drops answers that were read longer ago than `age`, and lists that are too old to be shared.
     pub(crate) fn forget_older_than(&self, age: Duration, now: Timestamp) {
         let mut inner = self.lock();
         inner.answers.retain(|_, answer| now.duration_since(answer.read_at).unsigned_abs() <= age);
-        inner.lists.retain(|_, (_, read_at)| now.duration_since(*read_at).unsigned_abs() <= LIST_LIFE);
+        inner.drop_old_lists(now);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -2,7 +2,9 @@
 //!
 //! One pass per key at a time. A key whose last pass wrote something stays queued, holding no worker, until the caches
 //! have reached those writes. A key that failed waits out its backoff; only a new generation of its object shortens that.
-//! A key that has just had a pass rests a moment, so that a burst of events costs one pass more and not ten.
+//! A key that has just had a pass rests a moment, so that a burst of events costs one pass more and not ten. A status that only
+//! shows progress waits: at least a second, and then for its turn among the others. Then it is due: its key is woken, and the
+//! next pass over it writes it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,13 +23,14 @@ const BACKOFF_CAP: Duration = Duration::from_mins(5);
 const LATEST: Duration = Duration::from_hours(24);
 /// How long a key rests after a pass. News from the user does not wait for it.
 const REST: Duration = Duration::from_millis(100);
-/// How long a status that can wait does wait.
-pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-/// The least time between two statuses that only show progress: when thousands of objects are under way, the API server has more
-/// important things to do, and most of them will soon have something better to say.
+/// How long a status that only shows progress waits at least.
+const STATUS_LEAST: Duration = Duration::from_secs(1);
+/// Between two such statuses that become due. While thousands of objects are under way, the API server has more important things
+/// to do, and most of the objects will soon have something better to say.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a status waits at most for its turn among the others.
-const STATUS_LONGEST: Duration = Duration::from_mins(2);
+/// A status that has waited this long goes by a shorter interval.
+const STATUS_LONG: Duration = Duration::from_mins(2);
+const STATUS_INTERVAL_SHORT: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -35,16 +38,15 @@ pub(crate) struct Queue {
     /// Keys that may be ready, in the order in which they became so.
     ready: VecDeque<Key>,
     timers: BTreeSet<(Instant, Key)>,
-    /// Keys whose status waits and since when.
+    /// Keys whose status waits, the one that has waited longest first.
     waiting_statuses: BTreeSet<(Instant, Key)>,
-    /// When the next of them has its turn.
-    next_status: Option<Instant>,
+    /// When a status became due last.
+    last_due: Option<Instant>,
     /// Shorter than the usual cap of a backoff.
     longest_backoff: Option<Duration>,
 }
 
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 struct Slot {
     running: bool,
     /// Something happened since the last pass began.
@@ -60,13 +62,24 @@ struct Slot {
     /// When the last pass wanted to look again.
     wake_at: Option<Instant>,
     failures: u32,
-    generation: i64,
+    /// None until it is known.
+    generation: Option<i64>,
     /// The generation when the pass that runs began.
-    ran_generation: i64,
-    status_waits_since: Option<Instant>,
-    /// Its status has waited long enough: the next pass writes it.
-    status_due: bool,
+    ran_generation: Option<i64>,
+    status: StatusWait,
     timer: Option<Instant>,
+}
+
+/// What has become of a status that only shows progress.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum StatusWait {
+    /// There is none.
+    #[default]
+    None,
+    /// It waits since then; `waiting_statuses` has the key.
+    Since(Instant),
+    /// The next pass writes it.
+    Due,
 }
 
 /// A pass to run now.
@@ -113,8 +126,8 @@ impl Queue {
     /// The object of a key has this generation; a new one ends its backoff.
     pub fn generation(&mut self, key: &Key, generation: i64) {
         let slot = self.slots.entry(key.clone()).or_default();
-        if slot.generation != generation {
-            slot.generation = generation;
+        let old = slot.generation.replace(generation);
+        if old.is_some_and(|old| old != generation) {
             slot.failures = 0;
             slot.not_before = None;
             slot.rests_until = None;
@@ -131,7 +144,7 @@ impl Queue {
             self.timer_fired(&key, now);
         }
         while self.status_deadline().is_some_and(|due| due <= now) {
-            self.next_status_is_due(now);
+            self.make_oldest_status_due(now);
         }
         for _ in 0..self.ready.len() {
             let key = self.ready.pop_front()?;
@@ -158,7 +171,7 @@ impl Queue {
             slot.running = true;
             slot.ran_generation = slot.generation;
             slot.dirty = false;
-            let (failures, status_due) = (slot.failures, std::mem::take(&mut slot.status_due));
+            let (failures, status_due) = (slot.failures, slot.status == StatusWait::Due);
             return Some(Turn { key, lagging, failures, status_due });
         }
         None
@@ -173,26 +186,16 @@ impl Queue {
             slot.gate.extend(ended.written);
             slot.gate_until = Some(now + GATE);
         }
-        let waits = match ended.status {
-            StatusOutcome::Reported => false,
-            StatusOutcome::Waits => true,
-            StatusOutcome::Unreported => slot.status_waits_since.is_some(),
+        let status = match (ended.status, slot.status) {
+            (StatusOutcome::Reported, _) => StatusWait::None,
+            (StatusOutcome::Waits, StatusWait::None) => StatusWait::Since(now),
+            // What is due and could not be written stays due: whatever wakes the key next writes it.
+            (StatusOutcome::Waits | StatusOutcome::Unreported, as_before) => as_before,
         };
-        let entry = slot.status_waits_since.map(|since| (since, key.clone()));
-        if !waits {
-            slot.status_waits_since = None;
-            slot.status_due = false;
-            if let Some(entry) = entry {
-                self.waiting_statuses.remove(&entry);
-            }
-        } else if !slot.status_due && entry.is_none_or(|entry| !self.waiting_statuses.contains(&entry)) {
-            // It begins to wait, or it was due and could not be written: then not at once again, or passes would follow each
-            // other without end.
-            slot.status_waits_since = Some(now);
-            self.waiting_statuses.insert((now, key.clone()));
-        }
+        self.set_status(key, status);
+        let Some(slot) = self.slots.get_mut(key) else { return };
         // What failed was decided on an older generation: the news that came meanwhile must not wait for its backoff.
-        let outdated = slot.generation != slot.ran_generation;
+        let outdated = slot.ran_generation.is_some() && slot.generation != slot.ran_generation;
         if ended.failed && !outdated {
             slot.failures = slot.failures.saturating_add(1);
             let pause = backoff(slot.failures, ended.slow, ended.jitter);
@@ -207,11 +210,9 @@ impl Queue {
         slot.wake_at = after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
         let timer = [slot.wake_at, slot.not_before].into_iter().flatten().min();
         if ended.forget && !slot.dirty {
-            let (timer, waits_since) = (slot.timer, slot.status_waits_since);
+            let timer = slot.timer;
+            self.set_status(key, StatusWait::None);
             self.slots.remove(key);
-            if let Some(since) = waits_since {
-                self.waiting_statuses.remove(&(since, key.clone()));
-            }
             if let Some(at) = timer {
                 self.timers.remove(&(at, key.clone()));
             }
@@ -246,20 +247,30 @@ impl Queue {
         self.enqueue(key);
     }
 
-    /// When the status that has waited longest is to be written, although it only shows progress.
+    /// When the status that has waited longest becomes due.
     fn status_deadline(&self) -> Option<Instant> {
         let (since, _) = self.waiting_statuses.first()?;
-        let patient = *since + STATUS_PATIENCE;
-        let its_turn = self.next_status.map_or(patient, |next| next.max(patient));
-        Some(its_turn.min(*since + STATUS_LONGEST))
+        let since = *since;
+        let at = |least: Duration, interval: Duration| {
+            (since + least).max(self.last_due.map_or(since, |last| last + interval))
+        };
+        Some(at(STATUS_LEAST, STATUS_INTERVAL).min(at(STATUS_LONG, STATUS_INTERVAL_SHORT)))
     }
 
-    fn next_status_is_due(&mut self, now: Instant) {
-        let Some((_, key)) = self.waiting_statuses.pop_first() else { return };
-        self.next_status = Some(now + STATUS_INTERVAL);
-        if let Some(slot) = self.slots.get_mut(&key) {
-            slot.status_due = true;
-            self.wake(&key);
+    fn make_oldest_status_due(&mut self, now: Instant) {
+        let Some((_, key)) = self.waiting_statuses.first().cloned() else { return };
+        self.last_due = Some(now);
+        self.set_status(&key, StatusWait::Due);
+        self.wake(&key);
+    }
+
+    fn set_status(&mut self, key: &Key, status: StatusWait) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if let StatusWait::Since(since) = std::mem::replace(&mut slot.status, status) {
+            self.waiting_statuses.remove(&(since, key.clone()));
+        }
+        if let StatusWait::Since(since) = status {
+            self.waiting_statuses.insert((since, key.clone()));
         }
     }
 
@@ -439,58 +450,91 @@ mod tests {
         turn(&mut queue, now);
         queue.ended(&key(), now, PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() });
         assert_eq!(turn(&mut queue, now), None);
-        assert!(turn(&mut queue, now + STATUS_PATIENCE).expect("due").status_due);
+        assert!(turn(&mut queue, now + STATUS_LEAST).expect("due").status_due);
     }
 
-    #[test]
-    fn while_many_objects_are_under_way_only_a_few_of_their_statuses_a_second_show_it() {
-        let (mut queue, start) = (Queue::default(), Instant::now());
-        let keys: Vec<Key> = (0..1000).map(|number| Key::namespaced("ns", number.to_string())).collect();
-        let waits = || PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() };
-        for key in &keys {
-            queue.wake(key);
-            turn(&mut queue, start).expect("its first pass");
-            queue.ended(key, start, waits());
-        }
-        let mut passes = |until: Duration| {
-            let mut due = Vec::new();
-            while let Some(now) = queue.deadline().filter(|at| *at < start + until) {
-                while let Some(turn) = turn(&mut queue, now) {
-                    assert!(turn.status_due, "{} had a pass for nothing", turn.key);
-                    queue.ended(
-                        &turn.key,
-                        now,
-                        PassEnd { status: StatusOutcome::Reported, ..PassEnd::default() },
-                    );
-                    due.push(turn.key);
-                }
+    fn waits() -> PassEnd {
+        PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() }
+    }
+
+    fn reported() -> PassEnd {
+        PassEnd { status: StatusOutcome::Reported, ..PassEnd::default() }
+    }
+
+    /// How many statuses become due, and are written, before a time; and whether the oldest came first.
+    fn written_until(queue: &mut Queue, end: Instant, order: &mut Vec<Key>) -> usize {
+        let before = order.len();
+        while let Some(now) = queue.deadline().filter(|at| *at < end) {
+            while let Some(turn) = turn(queue, now) {
+                assert!(turn.status_due, "{} had a pass for nothing", turn.key);
+                queue.ended(&turn.key, now, reported());
+                order.push(turn.key);
             }
-            due.len()
-        };
-        let few = passes(Duration::from_mins(1));
-        assert!((50..=300).contains(&few), "{few} statuses in the first minute");
-        assert_eq!(few + passes(STATUS_LONGEST + STATUS_PATIENCE), 1000, "none waits longer");
+        }
+        order.len() - before
     }
 
     #[test]
-    fn a_pass_that_reports_nothing_does_not_make_a_status_wait_anew() {
+    fn while_many_objects_are_under_way_a_few_of_their_statuses_a_second_show_it_the_oldest_first() {
+        let (mut queue, start) = (Queue::default(), Instant::now());
+        let keys: Vec<Key> = (0..1000).map(|number| Key::namespaced("ns", format!("{number:04}"))).collect();
+        for (age, key) in keys.iter().rev().enumerate() {
+            let at = start + Duration::from_millis(age as u64);
+            queue.wake(key);
+            turn(&mut queue, at).expect("its first pass");
+            queue.ended(key, at, waits());
+        }
+        let mut order = Vec::new();
+        let minute = start + Duration::from_mins(1);
+        assert_eq!(written_until(&mut queue, minute, &mut order), 295, "in the first minute");
+        let rest = written_until(&mut queue, start + STATUS_LONG, &mut order);
+        assert_eq!(rest, 300, "in the second minute");
+        let fast = written_until(&mut queue, start + STATUS_LONG + Duration::from_secs(1), &mut order);
+        assert!((40..=50).contains(&fast), "{fast} in a second when they have waited for long");
+        written_until(&mut queue, start + Duration::from_mins(3), &mut order);
+        assert!(order.iter().eq(keys.iter().rev()), "all of them, the oldest first");
+    }
+
+    #[test]
+    fn a_status_that_is_reported_or_forgotten_no_longer_waits() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let mut pass = |at: Instant, end: PassEnd| {
+            queue.wake(&key());
+            let turn = turn(&mut queue, at).expect("woken");
+            queue.ended(&key(), at, end);
+            (turn.status_due, queue.waiting_statuses.len(), queue.slots.len())
+        };
+        assert_eq!(pass(now, waits()), (false, 1, 1));
+        assert_eq!(pass(now + REST, reported()), (false, 0, 1));
+        assert_eq!(pass(now + 2 * REST, waits()), (false, 1, 1));
+        assert_eq!(pass(now + 3 * REST, PassEnd { forget: true, ..PassEnd::default() }), (false, 0, 0));
+    }
+
+    #[test]
+    fn a_status_that_becomes_due_while_a_pass_runs_is_written_by_the_next() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.ended(&key(), now, PassEnd { status: StatusOutcome::Waits, ..PassEnd::default() });
-        let later = now + STATUS_PATIENCE / 2;
+        queue.ended(&key(), now, waits());
         queue.wake(&key());
-        turn(&mut queue, later).expect("an event");
-        queue.ended(&key(), later, PassEnd { parked: true, ..PassEnd::default() });
-        let due = now + STATUS_PATIENCE;
+        assert!(!turn(&mut queue, now + REST).expect("an event").status_due);
+        assert_eq!(turn(&mut queue, now + STATUS_LEAST), None, "the pass runs");
+        queue.ended(&key(), now + STATUS_LEAST, waits());
+        assert!(turn(&mut queue, now + STATUS_LEAST + REST).expect("due").status_due);
+    }
+
+    #[test]
+    fn a_status_that_is_due_and_could_not_be_written_stays_due_and_makes_no_passes_of_its_own() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        turn(&mut queue, now);
+        queue.ended(&key(), now, waits());
+        let due = now + STATUS_LEAST;
         assert!(turn(&mut queue, due).expect("due").status_due);
         queue.ended(&key(), due, PassEnd { parked: true, ..PassEnd::default() });
-        assert_eq!(
-            turn(&mut queue, due),
-            None,
-            "it does not try again and again while the answer is on its way"
-        );
-        assert!(turn(&mut queue, due + STATUS_PATIENCE).expect("due").status_due);
+        assert_eq!((turn(&mut queue, due), queue.deadline()), (None, None), "the answer is on its way");
+        queue.wake(&key());
+        assert!(turn(&mut queue, due).expect("the answer").status_due);
     }
 
     #[test]

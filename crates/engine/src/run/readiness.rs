@@ -16,7 +16,7 @@ pub(crate) enum Readiness {
 }
 
 impl Readiness {
-    /// What was not ready before has not been so since an earlier time: its first status comes long after it was made.
+    /// Keeps the earlier time: what was already not ready has been so since then, whatever its new status says.
     pub fn after(self, old: Option<Self>) -> Self {
         let Some(Self::NotReady(since) | Self::Unknown(since)) = old else { return self };
         match self {
@@ -29,6 +29,7 @@ impl Readiness {
     /// What the object says.
     pub fn of(subject: &Object) -> Self {
         let time = |pointer: &str| subject.text(pointer).parse::<Timestamp>().ok();
+        // An unreadable time counts as the latest, so that it does not look like an age.
         let made = time("/metadata/creationTimestamp").unwrap_or(Timestamp::MAX);
         let Some(ready) = subject.condition("Ready") else { return Self::Unknown(made) };
         let text = |field: &str| ready.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -41,7 +42,7 @@ impl Readiness {
     }
 }
 
-/// How many subjects there are.
+/// How many subjects there are, and when the oldest deletion that is under way began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     pub ready: usize,
@@ -51,7 +52,7 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// Both together.
+    /// The sum, and the older of the two deletions.
     pub fn and(self, other: Self) -> Self {
         Self {
             ready: self.ready + other.ready,

@@ -1,7 +1,7 @@
 //! Runs one controller: watches feed its caches, events wake keys, the queue says when, passes run bounded-concurrently.
 //! Every replica keeps warm caches; only the leader has passes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +127,7 @@ struct Runner {
 }
 
 impl Runner {
-    async fn run(mut self, mut woken: UnboundedReceiver<Woken>) {
+    async fn run(mut self, mut events: UnboundedReceiver<Woken>) {
         let mut leading = self.context.leadership.changes();
         let mut resync = self.context.resync.clone();
         let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
@@ -158,16 +158,16 @@ impl Runner {
                 biased;
                 () = self.context.shutdown.cancelled() => break,
                 Some(ended) = self.passes.join_next_with_id() => self.pass_ended(ended),
-                Some(first) = woken.recv() => {
+                Some(first) = events.recv() => {
                     // A burst of events is taken whole before the next pass starts. Without leadership it is dropped: a queue
-                    // that nobody works off would only grow.
-                    for woken in std::iter::once(first).chain(std::iter::from_fn(|| woken.try_recv().ok())) {
+                    // that nobody works off would only grow, and with leadership all keys are woken.
+                    for woken in std::iter::once(first).chain(std::iter::from_fn(|| events.try_recv().ok())) {
                         if leads {
                             self.take(&woken);
                         }
                     }
                 }
-                _ = leading.changed() => {}
+                _ = leading.changed() => {} // the next round asks
                 _ = resync.changed() => all_woken = false,
                 () = tokio::time::sleep_until(deadline) => {
                     if Runtime::instant() >= resync_timer {
@@ -189,20 +189,22 @@ impl Runner {
         if woken.all {
             self.wake_all();
         }
-        let kind = self.shared.controller.kind();
         for key in &woken.keys {
-            if let Some(object) = self.shared.stores.get(&kind.key(key)).present() {
-                self.queue.generation(key, generation_mark(object));
-            }
-            self.queue.wake(key);
+            self.wake(key);
         }
     }
 
+    fn wake(&mut self, key: &Key) {
+        if let Some(object) = self.shared.stores.get(&self.shared.controller.kind().key(key)).present() {
+            self.queue.generation(key, generation_mark(object));
+        }
+        self.queue.wake(key);
+    }
+
     fn wake_all(&mut self) {
-        for store in self.shared.stores.all() {
-            for key in store.woken_keys() {
-                self.queue.wake(&key);
-            }
+        let keys: BTreeSet<Key> = self.shared.stores.all().flat_map(|store| store.woken_keys()).collect();
+        for key in &keys {
+            self.wake(key);
         }
     }
 

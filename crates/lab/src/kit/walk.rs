@@ -236,7 +236,7 @@ impl Walk {
             .flat_map(|(place, n)| Mode::ALL.map(|mode| Plan { place, mode, n }))
             .collect();
         report.all_runs = plans.len();
-        let every = if is_full() { 1 } else { plans.len().div_ceil(self.most_runs.max(1)).max(1) };
+        let every = if is_full() { 1 } else { every(plans.len(), self.most_runs) };
         plans = plans.into_iter().step_by(every).collect();
         let chosen = plans.clone();
         let mut tries = 1;
@@ -417,4 +417,10 @@ mod tests {
         let text = report.to_string();
         assert!(text.contains("2 second objects") && text.contains("10 runs of 40"), "{text}");
     }
+}
+
+/// How far apart the runs are that are chosen. Plans come mode by mode, so a multiple of the number of modes would leave some out.
+fn every(plans: usize, most: usize) -> usize {
+    let every = plans.div_ceil(most.max(1)).max(1);
+    if every > 1 && every.is_multiple_of(Mode::ALL.len()) { every + 1 } else { every }
 }
