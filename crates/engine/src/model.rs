@@ -8,7 +8,7 @@ mod merge;
 mod ownership;
 mod sim;
 
-pub use api::{Change, Model};
+pub use api::{Change, Model, USER};
 pub use fault::{Mode, WriteFault};
 #[cfg(test)]
 pub(crate) use merge::merge;

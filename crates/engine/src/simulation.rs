@@ -3,15 +3,21 @@
 //! One seed gives one history.
 
 mod address;
+mod faults;
 mod network;
 mod requests;
+mod search;
 mod server;
+mod tape;
 mod watches;
 mod world;
 
+pub use faults::Fault;
 pub use network::Delays;
+pub use search::{Search, search};
 pub use server::ApiServer;
-pub use world::{Process, World, run};
+pub use tape::Tape;
+pub use world::{Played, Process, World, play, run};
 
 /// The first request in which two histories differ.
 pub fn first_difference<'a>(

@@ -77,6 +77,8 @@ pub struct Change {
     pub at: Instant,
     /// Which object.
     pub target: ObjectRef,
+    /// Who made it: a field manager, or [`USER`].
+    pub by: String,
     old: Option<Stored>,
     new: Option<Stored>,
 }
@@ -93,8 +95,8 @@ impl Change {
     }
 }
 
-/// The manager of what [`Model::put`] and [`Model::edit`] write.
-const USER: &str = "user";
+/// The manager of what [`Model::put`], [`Model::edit`] and [`Model::delete`] write.
+pub const USER: &str = "user";
 /// Versions of a fresh cluster begin here: nothing ever has version 1, on which create-only writes rely.
 const FIRST_VERSION: u64 = 1000;
 
@@ -128,7 +130,7 @@ impl Model {
 
     /// A user deletes an object.
     pub fn delete(&self, target: &ObjectRef) {
-        self.lock().delete(target);
+        self.lock().delete(target, USER);
     }
 
     /// Takes a finalizer off, as the controller that put it there would.
@@ -382,7 +384,7 @@ impl State {
                 {
                     return Err(ApiError::Conflict("precondition".into()));
                 }
-                self.delete(&write.target);
+                self.delete(&write.target, &write.manager);
                 return Ok(self.objects.get(&write.target).map(|stored| Object(stored.doc.clone())));
             }
         };
@@ -408,7 +410,7 @@ impl State {
             }
             let mut stored = Stored { doc: json!({}), owners: Owners::default() };
             stored.owners.apply(manager, &mut stored.doc, &intent);
-            return Ok(self.begin(target, stored));
+            return Ok(self.begin(target, stored, manager));
         };
         if create_only {
             return Err(ApiError::Conflict("exists".into()));
@@ -417,34 +419,34 @@ impl State {
             return Err(ApiError::Conflict("uid".into()));
         }
         live.owners.apply(manager, &mut live.doc, &intent);
-        Ok(self.store(target, live))
+        Ok(self.store(target, live, manager))
     }
 
     fn create(&mut self, target: &ObjectRef, body: Value, manager: &str) -> Value {
         let mut owners = Owners::default();
         owners.updated(manager, &Value::Null, &body);
-        self.begin(target, Stored { doc: body, owners })
+        self.begin(target, Stored { doc: body, owners }, manager)
     }
 
     /// A new document for an object, by any means but apply.
     fn update(&mut self, target: &ObjectRef, mut stored: Stored, doc: Value, manager: &str) -> Value {
         stored.owners.updated(manager, &stored.doc, &doc);
         stored.doc = doc;
-        self.store(target, stored)
+        self.store(target, stored, manager)
     }
 
-    fn begin(&mut self, target: &ObjectRef, mut stored: Stored) -> Value {
+    fn begin(&mut self, target: &ObjectRef, mut stored: Stored, manager: &str) -> Value {
         let count = self.created.entry(target.clone()).or_default();
         *count += 1;
         stored.doc["metadata"]["uid"] = json!(format!("uid:{target}:{count}"));
         stored.doc["metadata"]["generation"] = json!(1);
         stored.doc["apiVersion"] = json!(target.kind.api_version());
         stored.doc["kind"] = json!(target.kind.kind);
-        self.store(target, stored)
+        self.store(target, stored, manager)
     }
 
     /// Stores a new version, if it is new; an object that is being deleted goes with its last finalizer.
-    fn store(&mut self, target: &ObjectRef, mut stored: Stored) -> Value {
+    fn store(&mut self, target: &ObjectRef, mut stored: Stored, manager: &str) -> Value {
         let old = self.objects.get(target).cloned();
         if old.as_ref().is_some_and(|old| old.doc == stored.doc) {
             self.objects.insert(target.clone(), stored.clone()); // the owners may be others
@@ -454,8 +456,7 @@ impl State {
         if object.deleting() && object.finalizers().is_empty() {
             self.objects.remove(target);
             let version = self.next_revision();
-            let at = Runtime::instant();
-            self.changes.push(Change { version, at, target: target.clone(), old, new: None });
+            self.changed_to(version, target, manager, old, None);
             return stored.doc;
         }
         let content = |doc: &Value| {
@@ -472,9 +473,20 @@ impl State {
         let version = self.next_revision();
         stored.doc["metadata"]["resourceVersion"] = json!(version.to_string());
         self.objects.insert(target.clone(), stored.clone());
-        let (at, new) = (Runtime::instant(), Some(stored.clone()));
-        self.changes.push(Change { version, at, target: target.clone(), old, new });
+        self.changed_to(version, target, manager, old, Some(stored.clone()));
         stored.doc
+    }
+
+    fn changed_to(
+        &mut self,
+        version: u64,
+        target: &ObjectRef,
+        by: &str,
+        old: Option<Stored>,
+        new: Option<Stored>,
+    ) {
+        let (at, target, by) = (Runtime::instant(), target.clone(), by.to_owned());
+        self.changes.push(Change { version, at, target, by, old, new });
     }
 
     /// A new revision, as a version; watches hear of it.
@@ -488,7 +500,7 @@ impl State {
         version
     }
 
-    fn delete(&mut self, target: &ObjectRef) {
+    fn delete(&mut self, target: &ObjectRef, manager: &str) {
         let Some(mut stored) = self.objects.get(target).cloned() else { return };
         if stored.doc["metadata"].get("deletionTimestamp").is_none() {
             let now = self.clock.as_ref().map(Runtime::now).unwrap_or_default();
@@ -496,7 +508,7 @@ impl State {
             stored.doc["metadata"]["deletionTimestamp"] = json!(now);
             stored.doc["metadata"]["generation"] = json!(Object(stored.doc.clone()).generation() + 1);
         }
-        self.store(target, stored);
+        self.store(target, stored, manager);
     }
 }
 

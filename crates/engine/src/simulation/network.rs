@@ -1,10 +1,11 @@
-//! The way between a process and the API server: how long each request, reply and watch event takes.
+//! The way between a process and the API server: how long each request, reply and watch event takes, and what gets lost.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::lock::lock;
+use super::faults::{Fault, Faults};
+use super::tape::Tape;
 
 /// How long things take, as ranges in milliseconds from which each delay is drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,37 +25,119 @@ impl Delays {
     pub const NONE: Self = Self { request: 0..1, reply: 0..1, event: 0..1, reaction: 1..2 };
     /// Requests take up to half a second, watches lag by up to eight seconds.
     pub const LONG: Self = Self { request: 0..500, reply: 0..500, event: 0..8_000, reaction: 1..3_000 };
+    /// Watches lag by more than the Lease lasts.
+    pub const BLIND: Self = Self { request: 0..200, reply: 0..200, event: 0..40_000, reaction: 1..3_000 };
+
+    /// Those of one history.
+    pub(super) fn draw(tape: &Tape) -> Self {
+        match tape.below(4) {
+            0 => Self::NONE,
+            1 | 2 => Self::LONG,
+            _ => Self::BLIND,
+        }
+    }
 }
 
-/// Draws delays. The order in which things happen is given by the simulation, so the draws are too.
-pub(super) struct Network {
+/// What becomes of a request.
+pub(super) const OF_REQUESTS: &[Fault] = &[
+    Fault::TooManyRequests,
+    Fault::ServerError,
+    Fault::RequestLost,
+    Fault::ReplyLost,
+    Fault::DoneButTimeout,
+    Fault::Silence,
+];
+/// What becomes of a write, beside that.
+pub(super) const OF_WRITES: &[Fault] = &[
+    Fault::Conflict,
+    Fault::LandsLater,
+    Fault::TooManyRequests,
+    Fault::ServerError,
+    Fault::RequestLost,
+    Fault::ReplyLost,
+    Fault::DoneButTimeout,
+    Fault::Silence,
+];
+/// What becomes of a list.
+pub(super) const OF_LISTS: &[Fault] = &[
+    Fault::NotServed,
+    Fault::Denied,
+    Fault::TooManyRequests,
+    Fault::ServerError,
+    Fault::RequestLost,
+    Fault::Silence,
+];
+/// What becomes of a watch when it begins.
+pub(super) const OF_WATCHES: &[Fault] = &[
+    Fault::NotServed,
+    Fault::Denied,
+    Fault::Expired,
+    Fault::TooManyRequests,
+    Fault::ServerError,
+    Fault::RequestLost,
+    Fault::Silence,
+];
+/// What happens to a watch while it runs.
+pub(super) const OF_EVENTS: &[Fault] = &[Fault::WatchEnds, Fault::WatchStalls];
+
+/// How late a write lands whose caller has given it up, in milliseconds.
+const LATE: u64 = 60_000;
+
+/// Draws delays and faults. The order in which things happen is given by the simulation, so the draws are too.
+pub struct Network {
     delays: Delays,
-    random: Mutex<fastrand::Rng>,
+    faults: Faults,
+    tape: Tape,
 }
 
 impl Network {
-    pub fn new(delays: Delays, seed: u64) -> Self {
-        Self { delays, random: Mutex::new(fastrand::Rng::with_seed(seed)) }
+    /// Nothing gets lost, but things take their time.
+    pub(super) fn without_faults(delays: Delays, seed: u64) -> Self {
+        Self { delays, faults: Faults::default(), tape: Tape::from_seed(seed) }
     }
 
-    pub fn request(&self) -> Duration {
+    /// Everything is drawn from a tape.
+    pub(super) fn with_faults(tape: Tape) -> Self {
+        Self { delays: Delays::draw(&tape), faults: Faults::draw(&tape), tape }
+    }
+
+    pub(super) fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    pub(super) fn end_faults(&self) {
+        self.faults.end();
+    }
+
+    pub(super) fn struck(&self) -> BTreeMap<Fault, usize> {
+        self.faults.struck()
+    }
+
+    pub(super) fn strike(&self, of: &[Fault]) -> Option<Fault> {
+        self.faults.strike(&self.tape, of)
+    }
+
+    pub(super) fn request(&self) -> Duration {
         self.draw(&self.delays.request)
     }
 
-    pub fn reply(&self) -> Duration {
+    pub(super) fn reply(&self) -> Duration {
         self.draw(&self.delays.reply)
     }
 
-    pub fn event(&self) -> Duration {
+    pub(super) fn event(&self) -> Duration {
         self.draw(&self.delays.event)
     }
 
-    pub fn reaction(&self) -> Duration {
+    pub(super) fn reaction(&self) -> Duration {
         self.draw(&self.delays.reaction)
     }
 
+    pub(super) fn late(&self) -> Duration {
+        Duration::from_millis(self.tape.below(LATE))
+    }
+
     fn draw(&self, range: &Range<u64>) -> Duration {
-        let mut random = lock(&self.random);
-        Duration::from_millis(random.u64(range.clone()))
+        Duration::from_millis(range.start + self.tape.below(range.end - range.start))
     }
 }

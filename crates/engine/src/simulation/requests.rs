@@ -22,6 +22,7 @@ pub(super) struct Request<'a> {
     pub query: &'a Query,
     pub content_type: &'a str,
     pub body: &'a Value,
+    pub caller: &'a str,
 }
 
 /// The rest of lists that are read in pages, by the number in their continue token.
@@ -123,7 +124,7 @@ async fn write(
 ) -> Result<Value, ApiError> {
     let by_json_patch = matches!(verb, Verb::Unfinalize { .. });
     let deleted = matches!(verb, Verb::Delete { .. });
-    let manager = request.query.get("fieldManager").unwrap_or("unknown").to_owned();
+    let manager = request.query.get("fieldManager").unwrap_or(request.caller).to_owned();
     let written = model.write(&Write { target: target.clone(), verb, manager }).await;
     match written {
         // The real server does not say more.

@@ -14,7 +14,8 @@ use serde_json::Value;
 use tower::Service;
 
 use super::address::{Address, Query};
-use super::network::Network;
+use super::faults::Fault;
+use super::network::{Network, OF_LISTS, OF_REQUESTS, OF_WATCHES, OF_WRITES};
 use super::requests::{self, Answer, Pages, Request, not_served};
 use super::watches;
 use crate::lock::lock;
@@ -57,9 +58,16 @@ impl ApiServer {
         lock(&self.history).clone()
     }
 
-    fn record(&self, caller: &str, what: &str, code: u16) {
-        let line = format!("{} {caller} {what} {code}", self.runtime.now());
+    fn record(&self, received: &Received, code: u16, note: &str) {
+        let Received { parts, body, caller, .. } = received;
+        let line =
+            format!("{} {caller} {} {} {body} {code} {note}", self.runtime.now(), parts.method, parts.uri);
         lock(&self.history).push(line);
+    }
+
+    /// Notes something that happened beside the requests.
+    pub(super) fn note(&self, what: &str) {
+        lock(&self.history).push(format!("{} {what}", self.runtime.now()));
     }
 
     fn kind(&self, address: Option<&Address>) -> Option<&Kind> {
@@ -68,38 +76,122 @@ impl ApiServer {
         self.model.serves(kind).then_some(kind)
     }
 
-    async fn handle(self: Arc<Self>, caller: Arc<str>, request: http::Request<Body>) -> Reply {
+    async fn handle(
+        self: Arc<Self>,
+        caller: Arc<str>,
+        request: http::Request<Body>,
+    ) -> Result<Reply, Broken> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap_or_default();
-        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let received = Received {
+            address: Address::parse(parts.uri.path()),
+            query: Query::parse(parts.uri.query().unwrap_or_default()),
+            body: serde_json::from_slice(&body).unwrap_or_default(),
+            parts,
+            caller,
+        };
         tokio::time::sleep(self.network.request()).await;
-        let address = Address::parse(parts.uri.path());
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let what = format!("{} {} {body}", parts.method, parts.uri);
+        match self.network.strike(received.faults()) {
+            None => Ok(self.reply(received).await),
+            Some(Fault::RequestLost) => Err(self.broken(&received, "never arrived")),
+            Some(Fault::ReplyLost) => {
+                let broken = self.broken(&received, "loses its reply");
+                self.reply(received).await;
+                Err(broken)
+            }
+            Some(Fault::DoneButTimeout) => {
+                self.reply(received).await;
+                Ok(failure(504, "Timeout", "the request did not complete in time"))
+            }
+            Some(Fault::Silence) => {
+                self.record(&received, 0, "is never answered");
+                std::future::pending().await
+            }
+            Some(Fault::LandsLater) => {
+                let (server, late) = (Arc::clone(&self), self.network.late());
+                let broken = self.broken(&received, "lands later");
+                self.runtime.spawn(async move {
+                    tokio::time::sleep(late).await;
+                    server.reply(received).await;
+                });
+                Err(broken)
+            }
+            Some(fault) => {
+                let (code, reason) = match fault {
+                    Fault::Conflict => (409, "Conflict"),
+                    Fault::TooManyRequests => (429, "TooManyRequests"),
+                    Fault::NotServed => (404, "NotFound"),
+                    Fault::Denied => (403, "Forbidden"),
+                    Fault::Expired => (410, "Expired"),
+                    _ => (500, "InternalError"),
+                };
+                self.record(&received, code, "is refused by a fault");
+                Ok(failure(code, reason, "a simulated fault"))
+            }
+        }
+    }
+
+    fn broken(&self, received: &Received, how: &str) -> Broken {
+        self.record(received, 0, how);
+        Broken
+    }
+
+    /// Carries a request out.
+    async fn reply(&self, received: Received) -> Reply {
+        let Received { parts, address, query, body, .. } = &received;
         let Some((kind, address)) = self.kind(address.as_ref()).zip(address.as_ref()) else {
             let (code, body) = not_served();
-            self.record(&caller, &what, code);
+            self.record(&received, code, "");
             return plain(code, &body);
         };
         if query.is_true("watch") {
-            self.record(&caller, &what, 200);
+            self.record(&received, 200, "");
             let (model, network) = (Arc::clone(&self.model), Arc::clone(&self.network));
-            let events = watches::stream(model, network, kind.clone(), address.namespace.clone(), query);
+            let (kind, namespace) = (kind.clone(), address.namespace.clone());
+            let events = watches::stream(model, network, kind, namespace, query.clone());
             return http::Response::new(StreamBody::new(events).boxed_unsync());
         }
         let content_type = parts.headers.get(http::header::CONTENT_TYPE);
         let request = Request {
             method: &parts.method,
             address,
-            query: &query,
+            query,
             content_type: content_type.and_then(|text| text.to_str().ok()).unwrap_or_default(),
-            body: &body,
+            body,
+            caller: &received.caller,
         };
         let (code, body): Answer = requests::answer(&self.model, &self.pages, kind, &request).await;
-        self.record(&caller, &what, code);
+        self.record(&received, code, "");
         tokio::time::sleep(self.network.reply()).await;
         plain(code, &body)
     }
+}
+
+/// A request as it arrived.
+struct Received {
+    parts: http::request::Parts,
+    address: Option<Address>,
+    query: Query,
+    body: Value,
+    caller: Arc<str>,
+}
+
+impl Received {
+    /// What can become of it.
+    fn faults(&self) -> &'static [Fault] {
+        let whole_kind = self.address.as_ref().is_some_and(|address| address.name.is_none());
+        match self.parts.method.as_str() {
+            "GET" if self.query.is_true("watch") => OF_WATCHES,
+            "GET" if whole_kind => OF_LISTS,
+            "GET" => OF_REQUESTS,
+            _ => OF_WRITES,
+        }
+    }
+}
+
+fn failure(code: u16, reason: &str, message: &str) -> Reply {
+    let (code, body) = requests::status(code, reason, message, "");
+    plain(code, &body)
 }
 
 fn plain(code: u16, body: &Value) -> Reply {
@@ -117,21 +209,21 @@ struct Connection {
 
 impl Service<http::Request<Body>> for Connection {
     type Response = Reply;
-    type Error = Closed;
-    type Future = BoxFuture<'static, Result<Reply, Closed>>;
+    type Error = Broken;
+    type Future = BoxFuture<'static, Result<Reply, Broken>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (server, caller) = (Arc::clone(&self.server), Arc::clone(&self.caller));
         let handled = self.server.runtime.spawn(server.handle(caller, request));
-        Box::pin(async move { handled.await.map_err(|_| Closed) })
+        Box::pin(async move { handled.await.unwrap_or(Err(Broken)) })
     }
 }
 
-/// The server has ended.
+/// The connection broke, or the server has ended.
 #[derive(Debug, thiserror::Error)]
-#[error("the simulated API server has ended")]
-struct Closed;
+#[error("the simulated connection broke")]
+struct Broken;

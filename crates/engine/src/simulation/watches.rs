@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::address::Query;
-use super::network::Network;
+use super::faults::Fault;
+use super::network::{Network, OF_EVENTS};
 use super::requests::{selected, status};
 use crate::model::{Change, Model};
 use crate::object::{Kind, Object};
@@ -20,6 +21,8 @@ use crate::runtime::Runtime;
 const BOOKMARKS: Duration = Duration::from_mins(1);
 /// How long a watch lasts when it is not said.
 const LASTS: u64 = 300;
+/// How long a watch shows nothing that stalls.
+const STALLS: Duration = Duration::from_mins(4);
 
 struct Watch {
     model: Arc<Model>,
@@ -75,6 +78,11 @@ impl Watch {
                     continue;
                 }
                 if let Some(event) = self.event(&change) {
+                    match self.network.strike(OF_EVENTS) {
+                        Some(Fault::WatchEnds) => return None,
+                        Some(_) => self.shown = self.shown.max(Runtime::instant()) + STALLS,
+                        None => {}
+                    }
                     self.shown = self.shown.max(change.at + self.network.event());
                     tokio::time::sleep_until(self.shown).await;
                     return Some(event);

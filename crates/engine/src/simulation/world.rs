@@ -1,5 +1,7 @@
 //! A simulated world: one API server, the processes that run on it, and other programs of the cluster.
 
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +9,11 @@ use jiff::Timestamp;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
+use super::faults::Fault;
 use super::network::{Delays, Network};
 use super::server::ApiServer;
+use super::tape::Tape;
+use crate::latest::{Sender, latest};
 use crate::lease::Timing;
 use crate::metrics::Metrics;
 use crate::model::Model;
@@ -23,7 +28,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The world's clock when it begins.
 const BEGINS: i64 = 1_800_000_000;
 
-/// A world, while its script runs.
+/// A world, while its script runs. Copies are the same world.
+#[derive(Clone)]
 pub struct World {
     /// What the API server holds. Users act on it directly.
     pub model: Arc<Model>,
@@ -32,6 +38,20 @@ pub struct World {
     /// The clock and the tasks of everything but the operator's processes.
     runtime: Runtime,
     seed: u64,
+}
+
+/// A process that is started again whenever it ends.
+pub struct Kept {
+    stop: Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Kept {
+    /// Stops it in order, for good.
+    pub async fn stop(self) {
+        self.stop.modify(|stop| !std::mem::replace(stop, true));
+        let _ = self.task.await;
+    }
 }
 
 /// One process of the operator.
@@ -48,21 +68,60 @@ pub fn run<T>(
     kinds: &[Kind],
     script: impl AsyncFnOnce(&World) -> T,
 ) -> std::io::Result<(T, Vec<String>)> {
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    let played = tokio.block_on(async {
-        let world = World::new(seed, delays, kinds);
+    let played = paused()?.block_on(async {
+        let world = World::new(seed, Network::without_faults(delays, seed), kinds);
         let result = script(&world).await;
         (result, world.server.history())
     });
     Ok(played)
 }
 
+/// A history that was played.
+pub struct Played {
+    /// How it ended: what should have been otherwise, if something.
+    pub end: Result<(), String>,
+    /// Every request, and what else happened.
+    pub history: Vec<String>,
+    /// All choices.
+    pub choices: Vec<u64>,
+    /// How often each kind of fault has happened.
+    pub faults: BTreeMap<Fault, usize>,
+}
+
+/// Plays a script in a fresh world in which things go wrong, as the tape says.
+pub fn play(
+    tape: Tape,
+    kinds: &[Kind],
+    script: impl AsyncFnOnce(&World) -> Result<(), String>,
+) -> std::io::Result<Played> {
+    let tokio = paused()?;
+    let world = tokio.block_on(async { World::new(0, Network::with_faults(tape), kinds) });
+    let played = AssertUnwindSafe(|| tokio.block_on(script(&world)));
+    let end = std::panic::catch_unwind(played).unwrap_or_else(|panic| Err(said(&*panic)));
+    world.runtime.end();
+    Ok(Played {
+        end,
+        history: world.server.history(),
+        choices: world.network.tape().entries(),
+        faults: world.network.struck(),
+    })
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    said.or_else(|| panic.downcast_ref().copied()).unwrap_or("a panic").to_owned()
+}
+
+fn paused() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
+}
+
 impl World {
-    fn new(seed: u64, delays: Delays, kinds: &[Kind]) -> Self {
+    fn new(seed: u64, network: Network, kinds: &[Kind]) -> Self {
         let runtime = Runtime::simulated(Timestamp::from_second(BEGINS).unwrap_or_default(), seed);
         let model = Arc::new(Model::default());
         model.set_clock(&runtime);
-        let network = Arc::new(Network::new(delays, seed));
+        let network = Arc::new(network);
         let kinds: Vec<Kind> = kinds.iter().cloned().chain([LEASE, EVENT]).collect();
         let server = ApiServer::new(Arc::clone(&model), Arc::clone(&network), runtime.clone(), &kinds);
         Self { model, server: Arc::new(server), network, runtime, seed }
@@ -103,6 +162,107 @@ impl World {
         let (signals, told) = unbounded_channel();
         let running = runtime.spawn(process::run(settings, told));
         Process { runtime, signals, running }
+    }
+
+    /// Keeps a process running: when it ends, by itself or by a fault, it is started again after a while.
+    pub fn keep(
+        &self,
+        name: &str,
+        families: impl Fn(&kube::Client, &Runtime) -> Vec<Family> + Send + 'static,
+    ) -> Kept {
+        let (world, name) = (self.clone(), name.to_owned());
+        let (stop, mut stopped) = latest(false);
+        let task = self.runtime.spawn(async move {
+            for life in 1_u64.. {
+                let name = format!("{name}-{life}");
+                let mut process = world.start(&name, &families);
+                let end = loop {
+                    let pause = Duration::from_secs(1 + world.choose(20));
+                    let look = async {
+                        tokio::time::sleep(pause).await;
+                        world.network.strike(&[Fault::Crash, Fault::Stop])
+                    };
+                    tokio::select! {
+                        biased;
+                        _ = stopped.changed() => {
+                            let _ = process.stop().await;
+                            return;
+                        }
+                        ended = &mut process.running => break format!("ends by itself: {ended:?}"),
+                        fault = look => match fault {
+                            Some(Fault::Crash) => {
+                                process.crash();
+                                break "crashes".to_owned();
+                            }
+                            Some(_) => break format!("was told to stop: {:?}", process.stop().await),
+                            None => {}
+                        }
+                    }
+                };
+                world.server.note(&format!("{name} {end}"));
+                tokio::time::sleep(Duration::from_millis(world.choose(20_000))).await;
+            }
+        });
+        Kept { stop, task }
+    }
+
+    /// A choice of this history, below `limit`; 0 is the least eventful one.
+    pub fn choose(&self, limit: u64) -> u64 {
+        self.network.tape().below(limit)
+    }
+
+    /// Whether one of these happens now; mostly none.
+    pub fn strike(&self, of: &[Fault]) -> Option<Fault> {
+        self.network.strike(of)
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn end_faults(&self) {
+        self.network.end_faults();
+        self.server.note("no more faults");
+    }
+
+    /// Notes in the history what somebody does.
+    pub fn note(&self, what: &str) {
+        self.server.note(what);
+    }
+
+    /// Has something done outside Kubernetes, as a task of its own that goes on when whoever asked is gone. None when the caller
+    /// does not learn what came of it.
+    pub async fn outside<T: Send + 'static>(
+        &self,
+        changes: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        const OF_QUESTIONS: &[Fault] = &[Fault::OutsideSlow];
+        const OF_ORDERS: &[Fault] =
+            &[Fault::OutsideSlow, Fault::OutsideRefuses, Fault::OutsideReplyLost, Fault::OutsideLandsLater];
+        let fault = self.network.strike(if changes { OF_ORDERS } else { OF_QUESTIONS });
+        let world = self.clone();
+        let (answered, answer) = tokio::sync::oneshot::channel();
+        self.runtime.spawn(async move {
+            let longest = if fault == Some(Fault::OutsideSlow) { 60_000 } else { 1_000 };
+            let pause = || Duration::from_millis(world.choose(longest));
+            match fault {
+                Some(Fault::OutsideRefuses) => {
+                    tokio::time::sleep(pause()).await;
+                    drop(answered.send(None));
+                }
+                Some(Fault::OutsideLandsLater) => {
+                    drop(answered.send(None));
+                    tokio::time::sleep(world.network.late()).await;
+                    work();
+                }
+                _ => {
+                    tokio::time::sleep(pause()).await;
+                    let done = work();
+                    tokio::time::sleep(pause()).await;
+                    let told = fault != Some(Fault::OutsideReplyLost);
+                    drop(answered.send(told.then_some(done)));
+                }
+            }
+        });
+        answer.await.ok().flatten()
     }
 
     /// Another program of the cluster: called after every change, when its reaction time has passed.

@@ -12,6 +12,8 @@ pub const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
 pub const GROUP: &str = "proving.aquifer.storage";
 /// Label on everything of one run: runs share a cluster and must not see each other.
 pub const RUN: &str = "proving.aquifer.storage/run";
+/// Annotation of a well at which the code of the family panics: `watch` or `decide`.
+pub const PANIC: &str = "proving.aquifer.storage/panic";
 pub const FINALIZER: &str = "proving.aquifer.storage/well";
 
 /// The kinds of the family, in a group of their own where a test wants to serve them later.
@@ -139,8 +141,13 @@ pub fn well(kinds: &Kinds, namespace: &str, name: &str, run: &str, spec: &WellSp
 
 /// A spring as a user writes it.
 pub fn spring(kinds: &Kinds, namespace: &str, run: &str, capacity: u64) -> Value {
+    spring_named(kinds, namespace, "spring", run, capacity)
+}
+
+/// One of several springs.
+pub fn spring_named(kinds: &Kinds, namespace: &str, name: &str, run: &str, capacity: u64) -> Value {
     json!({"apiVersion": kinds.spring.api_version(), "kind": "Spring", "spec": {"capacity": capacity},
-        "metadata": {"namespace": namespace, "name": "spring", "labels": {RUN: run}}})
+        "metadata": {"namespace": namespace, "name": name, "labels": {RUN: run}}})
 }
 
 /// Watches only what belongs to a run.

@@ -51,20 +51,26 @@ pub struct House {
     pub fault: Arc<WriteFault>,
     /// Whether a repeated order number gives the same pump, as better outside systems do.
     pub idempotent: bool,
+    /// Whether it takes no orders; it answers questions.
+    refuses: AtomicBool,
     state: Mutex<Contents>,
 }
 
 #[derive(Default)]
 struct Contents {
+    /// How many orders of each buyer it did not take.
+    refused: BTreeMap<String, usize>,
     pumps: BTreeMap<String, Pump>,
     made: BTreeMap<String, usize>,
+    /// How many pumps each order number has brought.
+    sold: BTreeMap<String, usize>,
     /// The largest sum of sizes that ever ran at the same time.
     most: u64,
 }
 
 impl House {
     pub fn new(fault: Arc<WriteFault>, idempotent: bool) -> Arc<Self> {
-        Arc::new(Self { fault, idempotent, state: Mutex::default() })
+        Arc::new(Self { fault, idempotent, ..Self::default() })
     }
 
     /// Handles a call.
@@ -74,6 +80,10 @@ impl House {
                 Ok(self.contents(|contents| contents.pumps.values().find(|p| p.order == *number).cloned()))
             }
             Call::FindPump(id) => Ok(self.contents(|contents| contents.pumps.get(id).cloned())),
+            Call::Order { buyer, .. } if self.refuses.load(Ordering::SeqCst) => {
+                self.contents(|contents| *contents.refused.entry(buyer.clone()).or_default() += 1);
+                Err(NoReply)
+            }
             write => self
                 .fault
                 .point(|| self.contents(|contents| contents.write(write, self.idempotent)))
@@ -88,6 +98,17 @@ impl House {
     /// How many pumps each buyer was ever sold.
     pub fn made(&self) -> BTreeMap<String, usize> {
         self.contents(|contents| contents.made.clone())
+    }
+
+    /// From now on it takes no orders, or takes them again. Gives how many of each buyer it has not taken since the last time.
+    pub fn refuse(&self, refuses: bool) -> BTreeMap<String, usize> {
+        self.refuses.store(refuses, Ordering::SeqCst);
+        self.contents(|contents| std::mem::take(&mut contents.refused))
+    }
+
+    /// How many pumps each order number has brought.
+    pub fn sold(&self) -> BTreeMap<String, usize> {
+        self.contents(|contents| contents.sold.clone())
     }
 
     pub fn pumps(&self) -> Vec<Pump> {
@@ -109,6 +130,7 @@ impl Contents {
                 }
                 let count = self.made.entry(buyer.clone()).or_default();
                 *count += 1;
+                *self.sold.entry(number.clone()).or_default() += 1;
                 let id = format!("pump-{buyer}-{count}");
                 let pump = Pump { id: id.clone(), order: number.clone(), size: *size, key: key.clone() };
                 self.pumps.insert(id, pump.clone());
@@ -132,7 +154,7 @@ pub trait Phone: Send + Sync {
     async fn call(&self, call: Call) -> Result<Option<Pump>, Failure>;
 }
 
-fn lost() -> Failure {
+pub fn lost() -> Failure {
     Failure::new(Class::Transient, "the pump house did not answer")
 }
 

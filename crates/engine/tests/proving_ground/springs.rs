@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::family::{FIELDS, Kinds, SPRINGS, SpringSpec, SpringStatus, WellSpec, of_run, well_status};
+use crate::family::{FIELDS, Kinds, PANIC, SPRINGS, SpringSpec, SpringStatus, WellSpec, of_run, well_status};
 
 pub struct Springs {
     pub kinds: Kinds,
@@ -61,6 +61,7 @@ impl Controller for Springs {
     }
     fn watches(&self) -> Vec<Watch> {
         let claims = Watch::new(self.kinds.well.clone(), |well| {
+            assert_ne!(well.annotation(PANIC), Some("watch"), "a mistake in the closure of a watch");
             Wakes::Keys(vec![Key::namespaced(well.namespace(), well.text("/spec/spring"))])
         });
         vec![of_run(Watch::subjects(self.kinds.spring.clone()), &self.run), of_run(claims, &self.run)]

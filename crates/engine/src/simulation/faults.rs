@@ -1,0 +1,134 @@
+//! What goes wrong in a history. Each history has a few kinds of faults, and those often: a little of everything would hide what
+//! only many of one kind bring about.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::tape::Tape;
+use crate::lock::lock;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A write is refused as if somebody had been faster.
+    Conflict,
+    /// 429.
+    TooManyRequests,
+    /// 500.
+    ServerError,
+    /// The connection breaks before the request arrives.
+    RequestLost,
+    /// The request is carried out, and the connection breaks.
+    ReplyLost,
+    /// The request is carried out, and the answer is 504.
+    DoneButTimeout,
+    /// No answer, ever.
+    Silence,
+    /// The connection breaks, and the request is carried out later.
+    LandsLater,
+    /// A watch or list is answered with 404.
+    NotServed,
+    /// A watch or list is answered with 403.
+    Denied,
+    /// A watch is answered with 410.
+    Expired,
+    /// A watch ends.
+    WatchEnds,
+    /// A watch shows nothing for minutes.
+    WatchStalls,
+    /// A process ends where it is.
+    Crash,
+    /// A process is told to stop.
+    Stop,
+    /// The outside takes long.
+    OutsideSlow,
+    /// The outside refuses to do what it is told; it answers questions.
+    OutsideRefuses,
+    /// The outside does what it is told and does not say so.
+    OutsideReplyLost,
+    /// The outside does what it is told later than it says that it did not.
+    OutsideLandsLater,
+    /// Family code panics.
+    Panic,
+    /// A user or stranger interferes.
+    Interference,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::Conflict,
+        Self::TooManyRequests,
+        Self::ServerError,
+        Self::RequestLost,
+        Self::ReplyLost,
+        Self::DoneButTimeout,
+        Self::Silence,
+        Self::LandsLater,
+        Self::NotServed,
+        Self::Denied,
+        Self::Expired,
+        Self::WatchEnds,
+        Self::WatchStalls,
+        Self::Crash,
+        Self::Stop,
+        Self::OutsideSlow,
+        Self::OutsideRefuses,
+        Self::OutsideReplyLost,
+        Self::OutsideLandsLater,
+        Self::Panic,
+        Self::Interference,
+    ];
+}
+
+/// The chances, in a thousand, of a fault that a history has.
+const CHANCES: [u64; 3] = [10, 50, 200];
+/// How many histories in a thousand have a kind of fault.
+const COMMON: u64 = 300;
+
+/// The faults of one history.
+#[derive(Debug, Default)]
+pub struct Faults {
+    chances: BTreeMap<Fault, u64>,
+    over: AtomicBool,
+    struck: Mutex<BTreeMap<Fault, usize>>,
+}
+
+impl Faults {
+    /// Draws the kinds of a history.
+    pub fn draw(tape: &Tape) -> Self {
+        let draw = |fault: Fault| {
+            let (has, chance) = (tape.chance(COMMON), tape.below(CHANCES.len() as u64));
+            let chance = usize::try_from(chance).ok().and_then(|at| CHANCES.get(at));
+            has.then_some((fault, *chance?))
+        };
+        let chances = Fault::ALL.into_iter().filter_map(draw).collect();
+        Self { chances, ..Self::default() }
+    }
+
+    /// Whether one of these happens now; mostly none.
+    pub fn strike(&self, tape: &Tape, of: &[Fault]) -> Option<Fault> {
+        if self.over.load(Ordering::SeqCst) {
+            return None;
+        }
+        let chances: Vec<_> =
+            of.iter().filter_map(|fault| Some((*fault, *self.chances.get(fault)?))).collect();
+        if chances.is_empty() {
+            return None;
+        }
+        let fault = tape.one_of(&chances)?;
+        *lock(&self.struck).entry(fault).or_default() += 1;
+        Some(fault)
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// How often each kind has happened.
+    pub fn struck(&self) -> BTreeMap<Fault, usize> {
+        lock(&self.struck).clone()
+    }
+}

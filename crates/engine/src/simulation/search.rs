@@ -1,0 +1,133 @@
+//! Plays many histories, and makes the first one that ends badly as short as it can.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::faults::Fault;
+use super::tape::Tape;
+use super::world::Played;
+use crate::runtime::Runtime;
+
+/// How often a history is played again to shorten it.
+const ATTEMPTS: usize = 400;
+
+/// What many histories came to.
+pub struct Search {
+    /// How many were played.
+    pub seeds: u64,
+    /// Requests and other things that happened in them.
+    pub steps: usize,
+    /// How often each kind of fault has happened.
+    pub faults: BTreeMap<Fault, usize>,
+    /// How long it took.
+    pub took: Duration,
+    /// Those that ended badly: the first, unless all were wanted.
+    pub bad: Vec<Bad>,
+}
+
+/// A history that ended badly.
+pub struct Bad {
+    /// Its seed.
+    pub seed: u64,
+    /// As it was first played.
+    pub first: Played,
+    /// With as many choices set to 0 as possible; not made when all were wanted.
+    pub shortest: Option<Played>,
+}
+
+/// Plays the histories of `seeds` until one ends badly, unless `all` are wanted, or the time is over.
+pub fn search(
+    seeds: impl IntoIterator<Item = u64>,
+    limit: Duration,
+    all: bool,
+    play: impl Fn(Tape) -> std::io::Result<Played>,
+) -> std::io::Result<Search> {
+    let started = Runtime::instant();
+    let mut found = Search { seeds: 0, steps: 0, faults: BTreeMap::new(), took: limit, bad: Vec::new() };
+    for seed in seeds {
+        let played = play(Tape::from_seed(seed))?;
+        found.seeds += 1;
+        found.steps += played.history.len();
+        for (fault, times) in &played.faults {
+            *found.faults.entry(*fault).or_default() += times;
+        }
+        if played.end.is_err() {
+            let shortest = if all { None } else { Some(shorten(&played, &play)?) };
+            found.bad.push(Bad { seed, first: played, shortest });
+            if !all {
+                break;
+            }
+        }
+        if started.elapsed() >= limit {
+            break;
+        }
+    }
+    found.took = started.elapsed();
+    Ok(found)
+}
+
+/// Sets ever smaller parts of the choices to 0, and keeps what still ends badly.
+fn shorten(bad: &Played, play: impl Fn(Tape) -> std::io::Result<Played>) -> std::io::Result<Played> {
+    let mut shortest = play(Tape::replay(bad.choices.clone()))?;
+    let mut part = shortest.choices.len().div_ceil(2);
+    let mut attempts = 0;
+    while part > 0 && attempts < ATTEMPTS {
+        let mut from = 0;
+        while from < shortest.choices.len() && attempts < ATTEMPTS {
+            let mut choices = shortest.choices.clone();
+            let end = (from + part).min(choices.len());
+            let eventful = choices[from..end].iter().any(|choice| *choice != 0);
+            choices[from..end].fill(0);
+            if eventful {
+                attempts += 1;
+                let again = play(Tape::replay(choices))?;
+                if again.end.is_err() {
+                    shortest = again;
+                }
+            }
+            from = end;
+        }
+        part /= 2;
+    }
+    Ok(shortest)
+}
+
+impl fmt::Display for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.took.as_secs_f64();
+        let faults: Vec<String> =
+            self.faults.iter().map(|(fault, times)| format!("{fault:?} {times}")).collect();
+        let per_second = if seconds > 0.0 {
+            f64::from(u32::try_from(self.seeds).unwrap_or(u32::MAX)) / seconds
+        } else {
+            0.0
+        };
+        write!(
+            f,
+            "{} histories, {} steps, {seconds:.1} s ({per_second:.1} histories a second); faults: {}",
+            self.seeds,
+            self.steps,
+            faults.join(", ")
+        )?;
+        let said = |played: &Played| played.end.clone().err().unwrap_or_default();
+        for bad in &self.bad {
+            write!(f, "\nseed {} ends badly: {}", bad.seed, said(&bad.first))?;
+            if let Some(shortest) = &bad.shortest {
+                write!(
+                    f,
+                    "\nshortened from {} to {} eventful choices, it ends with: {}\n{}",
+                    eventful(&bad.first),
+                    eventful(shortest),
+                    said(shortest),
+                    shortest.history.join("\n")
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn eventful(played: &Played) -> usize {
+    played.choices.iter().filter(|choice| **choice != 0).count()
+}
