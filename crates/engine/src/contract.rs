@@ -11,5 +11,6 @@ mod round_trip;
 pub mod seen;
 pub mod status;
 pub mod subject;
+pub mod supply;
 pub mod view;
 pub mod watch;

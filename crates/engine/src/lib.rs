@@ -20,7 +20,9 @@ pub mod simulation;
 
 pub use api::{cluster, live};
 pub(crate) use api::{compare, writer};
-pub use contract::{controller, failure, intent, object, plan, question, seen, status, subject, view, watch};
+pub use contract::{
+    controller, failure, intent, object, plan, question, seen, status, subject, supply, view, watch,
+};
 pub(crate) use run::{
     contact, events, health, kept, latest, lock, outside, queue, readiness, runner, streams,
 };

@@ -92,6 +92,8 @@ pub(crate) struct Outcome {
     pub status: StatusOutcome,
     /// Waits for an answer from outside.
     pub parked: bool,
+    /// A question could not be answered: it must be asked again after a while.
+    pub unanswered: bool,
     /// Conditions that came about and deserve an event.
     pub news: Vec<Condition>,
     /// The subject after the pass.

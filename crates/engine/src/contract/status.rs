@@ -220,14 +220,25 @@ impl Report {
         self.conditions.iter().find(|c| c.kind == kind)
     }
 
-    /// How a failure shows by default: `Ready` is false, with the class's reason. What will probably pass leaves `Ready`
-    /// alone and shows as `Progressing`.
-    pub fn failed(&mut self, failure: &Failure) {
-        let (kind, state) = match failure.class {
-            Class::Transient => ("Progressing", State::True),
-            _ => ("Ready", State::False),
+    /// How a failure shows by default: `Ready` is false, with the class's reason. What will probably pass shows as `Progressing`
+    /// and leaves `Ready` alone, unless that says for the first time that what the user wants now is served: it is not yet.
+    pub fn failed(&mut self, failure: &Failure, subject: &Object) {
+        let said = |kind: &str, state: State| {
+            Condition::new(kind, state, failure.class.reason(), &failure.message).warning()
         };
-        self.set(Condition::new(kind, state, failure.class.reason(), &failure.message).warning());
+        let says_ready = self.get(READY).is_some_and(|ready| ready.state == State::True);
+        let was_ready = subject.condition(READY).is_some_and(|ready| {
+            ready["status"] == State::True.as_str() && ready[GENERATION] == subject.generation()
+        });
+        match failure.class {
+            Class::Transient => {
+                self.set(said("Progressing", State::True));
+                if says_ready && !was_ready {
+                    self.set(said(READY, State::False));
+                }
+            }
+            _ => self.set(said(READY, State::False)),
+        }
         self.urgency = Urgency::Now;
     }
 }
@@ -242,6 +253,8 @@ pub(crate) struct Change {
 }
 
 const MESSAGE_LIMIT: usize = 1024;
+/// The condition that sums up all others.
+pub(crate) const READY: &str = "Ready";
 
 /// What must be written so that the subject's status says `status`; none when it does already.
 pub(crate) fn change(subject: &Object, status: &Report, shape: &Shape, now: Timestamp) -> Option<Change> {

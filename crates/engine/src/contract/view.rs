@@ -1,8 +1,8 @@
 //! What `observe` may ask: the caches, what this pass has read live, and the answers from outside.
 //! Asks for nothing itself: what is missing is noted as a want, the engine reads it and observes again.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub(crate) struct Fresh {
     pub live: bool,
     /// Objects by name; none when it was seen that there is none.
     pub objects: BTreeMap<ObjectRef, (Option<Object>, Timestamp)>,
+    /// Kinds of which it was seen that they are not served.
+    pub unserved: BTreeSet<Kind>,
     /// Lists.
     pub lists: BTreeMap<Listing, (Arc<[Object]>, Timestamp)>,
 }
@@ -50,6 +52,8 @@ pub struct View<'a> {
     pub(crate) lagging: &'a [ObjectRef],
     pub(crate) wants: RefCell<Vec<Want>>,
     pub(crate) asked: RefCell<Vec<Question>>,
+    /// A question could not be answered.
+    pub(crate) unanswered: Cell<bool>,
 }
 
 impl View<'_> {
@@ -63,6 +67,9 @@ impl View<'_> {
     pub fn cached(&self, target: &ObjectRef) -> Seen<Option<Object>> {
         if let Some((object, read_at)) = self.fresh.objects.get(target) {
             return Seen::Known { value: object.clone(), read_at: *read_at };
+        }
+        if self.fresh.unserved.contains(&target.kind) {
+            return Seen::Unknown(Why::NotServed);
         }
         if self.fresh.live || self.lags(&target.kind) {
             return self.want(Want::Object(target.clone()));
@@ -116,7 +123,7 @@ impl View<'_> {
     /// An answer from outside, not older than `max_age`. One that cannot be read is as good as none.
     pub fn ask<T: DeserializeOwned>(&self, question: Question, max_age: Duration) -> Seen<T> {
         self.asked.borrow_mut().push(question.clone());
-        match self.outside.get(&question, max_age, self.now) {
+        match self.outside.get(&question, max_age, self.key, self.now) {
             Seen::Known { value, read_at } => match serde_json::from_value(value) {
                 Ok(value) => Seen::Known { value, read_at },
                 Err(error) => Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}"))),
@@ -125,7 +132,10 @@ impl View<'_> {
                 self.wants.borrow_mut().push(Want::Answer(question));
                 Seen::Unknown(Why::Reading)
             }
-            Seen::Unknown(why) => Seen::Unknown(why),
+            Seen::Unknown(why) => {
+                self.unanswered.set(true);
+                Seen::Unknown(why)
+            }
         }
     }
 
@@ -167,7 +177,7 @@ impl View<'_> {
                     if let Some((fresh, _)) = self.fresh.objects.get(&target) {
                         return fresh.clone();
                     }
-                    if live {
+                    if live && !self.fresh.unserved.contains(kind) {
                         self.want::<()>(Want::Object(target));
                     }
                     Some(object)

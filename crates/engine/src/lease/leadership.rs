@@ -47,6 +47,11 @@ impl Leadership {
         }
     }
 
+    /// Whether there is no election at all.
+    pub(crate) fn is_always(&self) -> bool {
+        self.0.until.load(Ordering::Acquire) == ALWAYS
+    }
+
     /// Tells when leadership begins and ends. For waking up only: it can lag, [`Self::is_current`] cannot.
     pub fn changes(&self) -> Receiver<bool> {
         self.0.leads.subscribe()

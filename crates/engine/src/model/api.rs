@@ -79,8 +79,8 @@ pub struct Change {
     pub target: ObjectRef,
     /// Who made it: a field manager, or [`USER`].
     pub by: String,
-    old: Option<Stored>,
-    new: Option<Stored>,
+    old: Option<Arc<Stored>>,
+    new: Option<Arc<Stored>>,
 }
 
 impl Change {
@@ -193,7 +193,7 @@ impl Model {
     /// every moment.
     pub fn history(&self) -> Vec<(ObjectRef, Option<Object>)> {
         let state = self.lock();
-        let plain = |stored: &Stored| Object(stored.doc.clone());
+        let plain = |stored: &Arc<Stored>| Object(stored.doc.clone());
         state.changes.iter().map(|change| (change.target.clone(), change.new.as_ref().map(plain))).collect()
     }
 
@@ -202,6 +202,14 @@ impl Model {
         let state = self.lock();
         let from = state.changes.partition_point(|change| change.version <= version);
         state.changes[from..].to_vec()
+    }
+
+    /// The changes of one kind after a version, and the version of the latest change of any kind.
+    pub fn changes_of(&self, kind: &Kind, version: u64) -> (Vec<Change>, u64) {
+        let state = self.lock();
+        let from = state.changes.partition_point(|change| change.version <= version);
+        let of_kind = state.changes[from..].iter().filter(|change| change.target.kind == *kind);
+        (of_kind.cloned().collect(), FIRST_VERSION + state.revision)
     }
 
     /// The version of the latest change.
@@ -415,9 +423,7 @@ impl State {
         if create_only {
             return Err(ApiError::Conflict("exists".into()));
         }
-        if body["metadata"].get("uid").is_some_and(|uid| *uid != live.doc["metadata"]["uid"]) {
-            return Err(ApiError::Conflict("uid".into()));
-        }
+        guard(&live, body)?;
         live.owners.apply(manager, &mut live.doc, &intent);
         Ok(self.store(target, live, manager))
     }
@@ -486,6 +492,7 @@ impl State {
         new: Option<Stored>,
     ) {
         let (at, target, by) = (Runtime::instant(), target.clone(), by.to_owned());
+        let (old, new) = (old.map(Arc::new), new.map(Arc::new));
         self.changes.push(Change { version, at, target, by, old, new });
     }
 

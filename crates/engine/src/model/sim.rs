@@ -201,7 +201,8 @@ impl<C: Controller> Environment for PassEnvironment<'_, C> {
         self.sim.now()
     }
 
-    async fn ask(&self, question: Question, _: &Key) -> bool {
+    async fn ask(&self, question: Question, key: &Key) -> bool {
+        self.outside.wait(&question, key, self.sim.now());
         let answer: Result<Value, String> =
             Erased::look(&self.sim.controller, &question).await.map_err(|failure| failure.message);
         self.outside.put(&question, answer, self.sim.now());

@@ -3,10 +3,9 @@
 use super::Pass;
 use super::erased::Observation;
 use super::observe::Looked;
-use super::report::READY;
 use crate::failure::{Class, Failure};
 use crate::plan::Plan;
-use crate::status::{Condition, Report, State};
+use crate::status::{Condition, READY, Report, State};
 
 impl Pass<'_> {
     pub(super) async fn decide(&self, looked: &Looked) -> Result<Plan, Failure> {

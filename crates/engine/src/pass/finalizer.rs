@@ -19,7 +19,9 @@ impl Pass<'_> {
         let target = self.target();
         let mut body = json!({
             "apiVersion": target.kind.api_version(), "kind": target.kind.kind,
-            "metadata": {"name": self.key.name, "uid": object.uid(), "finalizers": [name]},
+            // With the version: a spec that changed since it was looked at must be looked at first.
+            "metadata": {"name": self.key.name, "uid": object.uid(), "finalizers": [name],
+                "resourceVersion": object.resource_version()},
         });
         if target.kind.namespaced {
             body["metadata"]["namespace"] = json!(self.key.namespace);

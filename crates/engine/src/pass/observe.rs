@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::erased::Observation;
 use super::{Pass, PassState};
-use crate::cluster::Cluster;
+use crate::cluster::{ApiError, Cluster};
 use crate::failure::Failure;
 use crate::object::{Object, ObjectRef};
 use crate::view::{Fresh, View, Want};
@@ -36,6 +36,7 @@ impl Pass<'_> {
                     lagging: self.lagging,
                     wants: Vec::new().into(),
                     asked: Vec::new().into(),
+                    unanswered: false.into(),
                 };
                 // That the owner is gone is confirmed before anything is decided about its children.
                 let seen = view.get(&target);
@@ -46,6 +47,7 @@ impl Pass<'_> {
                         state.outcome.subject.clone_from(subject);
                         let observation = self.controller.observe(self.key, subject.as_ref(), &view);
                         state.asked = view.asked.take();
+                        state.outcome.unanswered = view.unanswered.get();
                         (Some(Looked { subject: subject.clone(), observation }), view.wants.take())
                     }
                 }
@@ -99,6 +101,11 @@ pub(crate) async fn refresh(
     match cluster.get(&target).await {
         Ok(object) => {
             fresh.objects.insert(target, (object, now));
+            Ok(())
+        }
+        // That is an answer too: nothing can be known of this kind.
+        Err(ApiError::NotServed) => {
+            fresh.unserved.insert(target.kind);
             Ok(())
         }
         Err(error) => Err(Failure::api(&format!("read {target}"), &error)),

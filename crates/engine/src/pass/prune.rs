@@ -8,19 +8,17 @@ use crate::object::ObjectRef;
 use crate::plan::{Plan, Stage, Step};
 
 impl Pass<'_> {
-    /// The deletions. None while any kind is not synced, or while the spec that would name the children cannot be read.
+    /// The deletions. Nothing of a kind that is not synced, and nothing while the spec that would name the children cannot be read.
     pub(super) fn prune(&self, looked: &Looked, plan: &Plan) -> Option<Stage> {
         let Looked { subject: Some(subject), observation: Observation::Seen(_) } = looked else {
             return None;
         };
         let uid = subject.uid();
         let kinds = self.controller.pruned();
-        if kinds.iter().any(|kind| !self.stores.synced(kind)) {
-            return None;
-        }
         let named: Vec<&ObjectRef> = plan.named().collect();
         let steps: Vec<Step> = kinds
             .iter()
+            .filter(|kind| self.stores.synced(kind))
             .flat_map(|kind| {
                 let found = self.stores.waking(kind, self.key).known().cloned().unwrap_or_default();
                 found.into_iter().map(move |object| (kind, object))

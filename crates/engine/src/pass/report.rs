@@ -9,11 +9,9 @@ use crate::cluster::Verb;
 use crate::failure::{Class, Failure, combined};
 use crate::object::{Object, ObjectRef, revision};
 use crate::plan::{Plan, Step};
-use crate::status::{Report, State, Urgency, change};
+use crate::status::{READY, Report, State, Urgency, change};
 use crate::store::Progress;
 
-/// The condition that sums up all others.
-pub(super) const READY: &str = "Ready";
 /// When somebody else was faster, and only in case their event got lost.
 const SOON: Duration = Duration::from_secs(1);
 /// Transient failures in a row that people are not told of: they are probably gone with the next try.
@@ -31,7 +29,7 @@ impl Pass<'_> {
             if self.is_passing(&failure) {
                 return Ok(());
             }
-            report.failed(&failure);
+            report.failed(&failure, &subject);
         }
         self.write_status(&subject, report, &mut state.outcome).await
     }
@@ -46,7 +44,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let mut report = Report::of(&subject, &self.controller.shape());
-        report.failed(&failure);
+        report.failed(&failure, &subject);
         self.write_status(&subject, report, outcome).await
     }
 

@@ -2,6 +2,7 @@
 //! and not at all when nothing would change.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use aquifer_base::{ResourceVersion, Sealed, Uid};
 use async_trait::async_trait;
@@ -20,6 +21,9 @@ use crate::writer::Writer;
 
 /// Steps of one stage that run at the same time.
 const CONCURRENT_STEPS: usize = 8;
+
+/// An effect that takes longer is given up; whether it happened is then not known.
+const EFFECT_DEADLINE: Duration = Duration::from_secs(30);
 
 const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
 
@@ -200,7 +204,15 @@ impl Executor<'_> {
             .write(&record.target, Verb::Merge { body, status: true }, "an intent is recorded")
             .await
         {
-            Ok(object) => Done::wrote(record.target.clone(), object),
+            Ok(object) => {
+                match not_kept(&record.fields, object.as_ref().and_then(|object| object.at("/status"))) {
+                    Some(path) => Done::Failed(Failure::bug(format!(
+                        "the server does not keep status.{path} of {}: its CRD is older than this operator; apply that of this version",
+                        record.target
+                    ))),
+                    None => Done::wrote(record.target.clone(), object),
+                }
+            }
             Err(error) => Done::failed(&record.target, "record an intent in", &error),
         }
     }
@@ -209,9 +221,17 @@ impl Executor<'_> {
         if let Err(error) = self.writer.may_write() {
             return Done::Failed(Failure::api(&effect.operation, &error));
         }
-        match self.code.effect(effect).await {
-            Ok(()) => Done::Acted,
-            Err(failure) => Done::Failed(failure),
+        match tokio::time::timeout(EFFECT_DEADLINE, self.code.effect(effect)).await {
+            Ok(Ok(())) => Done::Acted,
+            Ok(Err(failure)) => Done::Failed(failure),
+            Err(_) => Done::Failed(Failure::new(
+                Class::Transient,
+                format!(
+                    "cannot {}: no answer within {} s; whether it happened is not known",
+                    effect.operation,
+                    EFFECT_DEADLINE.as_secs()
+                ),
+            )),
         }
     }
 
@@ -237,6 +257,18 @@ impl Executor<'_> {
             None => self.stores.get(target).known().cloned().flatten(),
         }
     }
+}
+
+/// The first recorded field that the stored status does not have.
+fn not_kept(fields: &Map<String, Value>, stored: Option<&Value>) -> Option<String> {
+    fields.iter().find_map(|(name, wanted)| {
+        let stored = stored.and_then(|stored| stored.get(name));
+        match wanted {
+            Value::Null => stored.is_some_and(|stored| !stored.is_null()).then(|| name.clone()),
+            Value::Object(below) => not_kept(below, stored).map(|path| format!("{name}.{path}")),
+            leaf => (stored != Some(leaf)).then(|| name.clone()),
+        }
+    })
 }
 
 /// Why something is made.

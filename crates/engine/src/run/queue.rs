@@ -1,7 +1,7 @@
 //! When each key has its next pass. A pure state machine over a clock that is handed in: no tasks, no IO.
 //!
 //! One pass per key at a time. A key whose last pass wrote something stays queued, holding no worker, until the caches
-//! have reached those writes. A key that failed waits out its backoff; only a new generation of its object shortens that.
+//! have reached those writes. A key that failed waits out its backoff; only news from the user shortens that.
 //! A key that has just had a pass rests a moment, so that a burst of events costs one pass more and not ten. A status that only
 //! shows progress waits: at least a second, and then for its turn among the others. Then it is due: its key is woken, and the
 //! next pass over it writes it.
@@ -19,6 +19,8 @@ use crate::store::Progress;
 const GATE: Duration = Duration::from_secs(5);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_CAP: Duration = Duration::from_mins(5);
+/// How soon something that was waited for is looked at again.
+const WAITING_FIRST: Duration = Duration::from_secs(30);
 /// A plan that wants to look again even later is a mistake, and must not be one that a sum cannot hold.
 const LATEST: Duration = Duration::from_hours(24);
 /// How long a key rests after a pass. News from the user does not wait for it.
@@ -62,10 +64,12 @@ struct Slot {
     /// When the last pass wanted to look again.
     wake_at: Option<Instant>,
     failures: u32,
-    /// None until it is known.
-    generation: Option<i64>,
-    /// The generation when the pass that runs began.
-    ran_generation: Option<i64>,
+    /// How often in a row it has waited for something that nobody tells us of.
+    waits: u32,
+    /// What the user has said last; none until it is known.
+    news: Option<u64>,
+    /// What the user had said when the pass that runs began.
+    ran_news: Option<u64>,
     status: StatusWait,
     timer: Option<Instant>,
 }
@@ -100,6 +104,8 @@ pub(crate) struct PassEnd {
     pub failed: bool,
     /// A failure that only somebody's action heals: retry rarely.
     pub slow: bool,
+    /// It waits for something that is to happen by itself.
+    pub waits: bool,
     pub wake_after: Option<Duration>,
     pub status: StatusOutcome,
     /// It waits for an answer from outside, which is looked at as soon as it comes.
@@ -123,11 +129,11 @@ impl Queue {
         self.enqueue(key);
     }
 
-    /// The object of a key has this generation; a new one ends its backoff.
-    pub fn generation(&mut self, key: &Key, generation: i64) {
+    /// What the user has said of a key, as a number; another one than before ends its backoff.
+    pub fn news(&mut self, key: &Key, mark: u64) {
         let slot = self.slots.entry(key.clone()).or_default();
-        let old = slot.generation.replace(generation);
-        if old.is_some_and(|old| old != generation) {
+        let old = slot.news.replace(mark);
+        if old.is_some_and(|old| old != mark) {
             slot.failures = 0;
             slot.not_before = None;
             slot.rests_until = None;
@@ -169,7 +175,7 @@ impl Queue {
             let lagging = slot.gate.iter().map(|(target, _)| target.clone()).collect();
             slot.gate_until = None;
             slot.running = true;
-            slot.ran_generation = slot.generation;
+            slot.ran_news = slot.news;
             slot.dirty = false;
             let (failures, status_due) = (slot.failures, slot.status == StatusWait::Due);
             return Some(Turn { key, lagging, failures, status_due });
@@ -194,9 +200,11 @@ impl Queue {
         };
         self.set_status(key, status);
         let Some(slot) = self.slots.get_mut(key) else { return };
-        // What failed was decided on an older generation: the news that came meanwhile must not wait for its backoff.
-        let outdated = slot.ran_generation.is_some() && slot.generation != slot.ran_generation;
-        if ended.failed && !outdated {
+        // What failed was decided before the user's last word, which came meanwhile and must not wait for a backoff.
+        let outdated = slot.ran_news.is_some() && slot.news != slot.ran_news;
+        if ended.parked && !ended.failed {
+            // It goes on when the answer comes: nothing has succeeded and nothing has failed.
+        } else if ended.failed && !outdated {
             slot.failures = slot.failures.saturating_add(1);
             let pause = backoff(slot.failures, ended.slow, ended.jitter);
             slot.not_before = Some(now + self.longest_backoff.map_or(pause, |longest| pause.min(longest)));
@@ -205,8 +213,13 @@ impl Queue {
             slot.failures = 0;
             slot.not_before = None;
         }
+        if !ended.parked {
+            slot.waits = if ended.waits { slot.waits.saturating_add(1) } else { 0 };
+        }
         slot.rests_until = (!ended.parked && !outdated).then(|| now + REST);
-        let after = ended.wake_after.map(|after| after.min(LATEST));
+        // Mostly an event ends the waiting; where none can come, this does.
+        let waiting = ended.waits.then(|| growing(WAITING_FIRST, slot.waits));
+        let after = [ended.wake_after, waiting].into_iter().flatten().min().map(|after| after.min(LATEST));
         slot.wake_at = after.map(|after| now + after.mul_f64(1.0 + 0.1 * ended.jitter));
         let timer = [slot.wake_at, slot.not_before].into_iter().flatten().min();
         if ended.forget && !slot.dirty {
@@ -298,14 +311,13 @@ impl Queue {
 }
 
 fn backoff(failures: u32, slow: bool, jitter: f64) -> Duration {
-    let base = if slow {
-        BACKOFF_CAP
-    } else {
-        BACKOFF_FIRST
-            .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(16)))
-            .min(BACKOFF_CAP)
-    };
+    let base = if slow { BACKOFF_CAP } else { growing(BACKOFF_FIRST, failures) };
     base.mul_f64(0.8 + 0.4 * jitter)
+}
+
+/// Twice as long each time, up to a cap.
+fn growing(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(times.saturating_sub(1).min(16))).min(BACKOFF_CAP)
 }
 
 #[cfg(test)]
@@ -342,6 +354,7 @@ mod tests {
     #[test]
     fn a_key_rests_after_a_pass_unless_the_user_has_news_or_an_answer_came() {
         let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.news(&key(), 1);
         let pass = |queue: &mut Queue, at: Instant, parked: bool| {
             queue.wake(&key());
             let turn = turn(queue, at);
@@ -352,7 +365,7 @@ mod tests {
         queue.wake(&key());
         assert_eq!(turn(&mut queue, now), None, "it rests");
         assert_eq!((queue.deadline(), queue.depth()), (Some(now + REST), 0));
-        queue.generation(&key(), 2);
+        queue.news(&key(), 2);
         assert!(pass(&mut queue, now, true), "news from the user");
         assert!(pass(&mut queue, now, false), "an answer from outside");
         queue.wake(&key());
@@ -394,14 +407,14 @@ mod tests {
     #[test]
     fn only_a_new_generation_shortens_a_backoff() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.generation(&key(), 1);
+        queue.news(&key(), 1);
         queue.wake(&key());
         turn(&mut queue, now);
         queue.ended(&key(), now, PassEnd { failed: true, jitter: 0.5, ..PassEnd::default() });
         queue.wake(&key());
-        queue.generation(&key(), 1);
+        queue.news(&key(), 1);
         assert_eq!(turn(&mut queue, now), None);
-        queue.generation(&key(), 2);
+        queue.news(&key(), 2);
         queue.wake(&key());
         assert!(turn(&mut queue, now).is_some());
     }
@@ -409,10 +422,10 @@ mod tests {
     #[test]
     fn a_new_generation_during_a_pass_that_fails_does_not_wait_for_its_backoff() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.generation(&key(), 1);
+        queue.news(&key(), 1);
         queue.wake(&key());
         turn(&mut queue, now);
-        queue.generation(&key(), 2);
+        queue.news(&key(), 2);
         queue.wake(&key());
         queue.ended(&key(), now, PassEnd { failed: true, slow: true, jitter: 0.5, ..PassEnd::default() });
         assert!(turn(&mut queue, now).is_some());
@@ -489,8 +502,10 @@ mod tests {
         assert_eq!(written_until(&mut queue, minute, &mut order), 295, "in the first minute");
         let rest = written_until(&mut queue, start + STATUS_LONG, &mut order);
         assert_eq!(rest, 300, "in the second minute");
-        let fast = written_until(&mut queue, start + STATUS_LONG + Duration::from_secs(1), &mut order);
-        assert!((40..=50).contains(&fast), "{fast} in a second when they have waited for long");
+        let long = start + STATUS_LONG + Duration::from_secs(1);
+        written_until(&mut queue, long, &mut order);
+        let fast = written_until(&mut queue, long + Duration::from_secs(1), &mut order);
+        assert_eq!(fast, 50, "in a second when they have waited for long");
         written_until(&mut queue, start + Duration::from_mins(3), &mut order);
         assert!(order.iter().eq(keys.iter().rev()), "all of them, the oldest first");
     }

@@ -2,6 +2,7 @@
 //! Every replica keeps warm caches; only the leader has passes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::controller::Controller;
 use crate::events::Events;
 use crate::failure::{Class, most_severe};
 use crate::health::Health;
+use crate::intent::PREFIX;
 use crate::latest::Receiver;
 use crate::lease::Leadership;
 use crate::live::Live;
@@ -133,10 +135,15 @@ impl Runner {
         let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
         // Whether all keys have been woken since leadership began, or since a resync was due.
         let (mut all_woken, mut bootstrapped) = (false, false);
+        // One replica alone has no predecessor.
+        let mut led = self.context.leadership.is_always();
         loop {
             let leads = self.context.leadership.is_current();
             let mut all_started = false;
             if leads {
+                if !led {
+                    self.require_lists();
+                }
                 if !all_woken {
                     self.wake_all();
                 }
@@ -146,7 +153,7 @@ impl Runner {
                 }
                 all_started = self.start_passes();
             }
-            all_woken = leads;
+            (all_woken, led) = (leads, leads);
             self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
             let patience =
                 if leads && bootstrapped { Duration::from_hours(1) } else { Duration::from_secs(2) };
@@ -196,9 +203,17 @@ impl Runner {
 
     fn wake(&mut self, key: &Key) {
         if let Some(object) = self.shared.stores.get(&self.shared.controller.kind().key(key)).present() {
-            self.queue.generation(key, generation_mark(object));
+            self.queue.news(key, news_mark(object));
         }
         self.queue.wake(key);
+    }
+
+    /// The caches may lack what the leader before us wrote last: nothing is decided before they have been listed anew.
+    fn require_lists(&self) {
+        for store in self.shared.stores.all() {
+            store.require_list();
+            self.context.streams.relist(&store.watch().scope());
+        }
     }
 
     fn wake_all(&mut self) {
@@ -249,6 +264,7 @@ impl Runner {
                 let ended = PassEnd {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
                     slow: failure.is_some_and(|f| f.class == Class::Invalid),
+                    waits: outcome.unanswered || failure.is_some_and(|f| f.class == Class::Waiting),
                     wake_after: outcome.wake_after,
                     status: outcome.status,
                     parked: outcome.parked,
@@ -310,9 +326,15 @@ impl Runner {
     }
 }
 
-/// A change of spec or a deletion both count as news from the user.
-fn generation_mark(object: &Object) -> i64 {
-    object.generation() * 2 + i64::from(object.deleting())
+/// What counts as news from the user: another object of the same name, a change of its spec or of our annotations, its deletion.
+fn news_mark(object: &Object) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new(); // without a random key
+    (object.uid(), object.generation(), object.deleting()).hash(&mut hasher);
+    let annotations = object.at("/metadata/annotations").and_then(Value::as_object);
+    for (name, value) in annotations.into_iter().flatten().filter(|(name, _)| name.starts_with(PREFIX)) {
+        (name, value.as_str()).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 struct PassEnvironment(Arc<Shared>);
@@ -325,7 +347,7 @@ impl Environment for PassEnvironment {
 
     /// The answer is never there at once: asking must not hold a worker. It wakes the key when it comes.
     async fn ask(&self, question: Question, key: &Key) -> bool {
-        if self.0.outside.wait(&question, key) {
+        if self.0.outside.wait(&question, key, self.0.runtime.now()) {
             self.0.runtime.spawn(look(Arc::clone(&self.0), question));
         }
         false
@@ -350,6 +372,9 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
     }
     .run()
     .await;
+    if !outcome.parked {
+        shared.outside.read_by(&turn.key);
+    }
     let failure = most_severe(&outcome.failures);
     let word = failure.map_or(if outcome.parked { "parked" } else { "ok" }, |failure| failure.class.as_str());
     if outcome.panicked {
@@ -376,18 +401,22 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
     (turn.key, outcome)
 }
 
-/// Puts a question outside and wakes whoever waits for the answer.
+/// Puts a question outside, until the answer is good, and wakes whoever waits for it.
 async fn look(shared: Arc<Shared>, question: Question) {
-    let asked = AssertUnwindSafe(shared.controller.look(&question)).catch_unwind();
-    let answer: Result<Value, String> = match tokio::time::timeout(LOOK_DEADLINE, asked).await {
-        Ok(Ok(Ok(value))) => Ok(value),
-        Ok(Ok(Err(failure))) => Err(failure.message),
-        Ok(Err(_)) => {
-            shared.metrics.panicked(shared.controller.name());
-            Err("a mistake of Aquifer: asking panicked; its log says where".to_owned())
+    let keys = loop {
+        let asked = AssertUnwindSafe(shared.controller.look(&question)).catch_unwind();
+        let answer: Result<Value, String> = match tokio::time::timeout(LOOK_DEADLINE, asked).await {
+            Ok(Ok(Ok(value))) => Ok(value),
+            Ok(Ok(Err(failure))) => Err(failure.message),
+            Ok(Err(_)) => {
+                shared.metrics.panicked(shared.controller.name());
+                Err("a mistake of Aquifer: asking panicked; its log says where".to_owned())
+            }
+            Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
+        };
+        if let Some(keys) = shared.outside.put(&question, answer, shared.runtime.now()) {
+            break keys;
         }
-        Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     };
-    let keys = shared.outside.put(&question, answer, shared.runtime.now());
     let _ = shared.wake.send(Woken { keys, all: false });
 }

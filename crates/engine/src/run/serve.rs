@@ -162,6 +162,7 @@ impl<S: Service> Server<S> {
                 lagging: &[],
                 wants: Vec::new().into(),
                 asked: Vec::new().into(),
+                unanswered: false.into(),
             };
             let answer = self.service.answer(request, &view, now);
             (answer, view.wants.take())

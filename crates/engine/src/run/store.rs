@@ -2,6 +2,7 @@
 //! Knows which keys each object wakes; knows nothing of the API.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
@@ -32,14 +33,30 @@ struct Inner {
     groups: BTreeMap<String, Vec<Key>>,
     /// During a relist: what it has shown so far.
     relisted: Option<BTreeSet<Key>>,
+    /// Only what a list shows that begins after this was asked for is good enough.
+    required: Required,
+    /// Objects at which the family's code panicked, with what it said. While there is one, no list of ours is complete.
+    unreadable: BTreeMap<Key, String>,
 }
 
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 enum SyncState {
     #[default]
     NotSynced,
     NotServed,
+    /// The first list does not succeed; what the server says.
+    Failing(String),
     Synced,
+}
+
+/// Whether a new list is required.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Required {
+    #[default]
+    No,
+    Asked,
+    /// One has begun since.
+    Begun,
 }
 
 struct Entry {
@@ -117,12 +134,52 @@ impl Store {
 
     /// A list begins: what it does not show is gone when it ends.
     pub fn relist_begins(&self) {
-        self.write().relisted = Some(BTreeSet::new());
+        let mut inner = self.write();
+        inner.relisted = Some(BTreeSet::new());
+        if inner.required == Required::Asked {
+            inner.required = Required::Begun;
+        }
     }
 
     /// An object, from a list or an event.
     pub fn upsert(&self, object: Object, now: Timestamp) -> Woken {
-        let key = object.key();
+        let (key, revision) = (object.key(), revision(object.resource_version()));
+        // The family's code: a mistake in it must not end the watch.
+        let mut new = match catch_unwind(AssertUnwindSafe(|| self.entry(object))) {
+            Ok(new) => new,
+            Err(panic) => return self.is_unreadable(key, revision, said(&*panic), now),
+        };
+        let mut inner = self.write();
+        inner.read_at = now;
+        inner.progress = inner.progress.max(revision);
+        if let Some(relisted) = &mut inner.relisted {
+            relisted.insert(key.clone());
+        }
+        let readable_again = inner.unreadable.remove(&key).is_some() && inner.unreadable.is_empty();
+        let old = inner.objects.get(&key).filter(|old| old.uid == new.uid);
+        new.readiness = new.readiness.map(|readiness| readiness.after(old.and_then(|old| old.readiness)));
+        self.time_readiness(old, &new, now);
+        // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
+        if let Some(entry) = inner.objects.get_mut(&key)
+            && entry.same(&new)
+            && (entry.revision == revision || self.watch.kept.ignores_versions())
+        {
+            *entry = new;
+            return Woken { all: readable_again, ..Woken::default() };
+        }
+        let mut woken = Woken { all: readable_again, ..Woken::default() };
+        let old_group = inner.remove(&key, &mut woken);
+        woken.add(&key, &new.wakes);
+        let moved = old_group != new.group;
+        if moved {
+            inner.wake_group(old_group.as_ref(), &mut woken);
+            inner.wake_group(new.group.as_ref(), &mut woken);
+        }
+        inner.insert(key, new);
+        woken
+    }
+
+    fn entry(&self, object: Object) -> Entry {
         let revision = revision(object.resource_version());
         let odd_version =
             (object.resource_version() != revision.to_string()).then(|| object.resource_version().into());
@@ -141,33 +198,20 @@ impl Store {
         }
         let kept = self.watch.kept.of(object, |name| self.watch.is_ours(name));
         new.doc = kept.to_string().into_bytes().into_boxed_slice();
+        new
+    }
+
+    /// The family's code panicked at an object. What was known of it stays, and no list is complete until it can be read.
+    fn is_unreadable(&self, key: Key, revision: u64, said: String, now: Timestamp) -> Woken {
+        tracing::error!(kind = %self.watch.kind.plural, %key, said, "A bug: the code of a watch panicked at this object");
         let mut inner = self.write();
         inner.read_at = now;
         inner.progress = inner.progress.max(revision);
         if let Some(relisted) = &mut inner.relisted {
             relisted.insert(key.clone());
         }
-        let old = inner.objects.get(&key).filter(|old| old.uid == new.uid);
-        new.readiness = new.readiness.map(|readiness| readiness.after(old.and_then(|old| old.readiness)));
-        self.time_readiness(old, &new, now);
-        // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
-        if let Some(entry) = inner.objects.get_mut(&key)
-            && entry.same(&new)
-            && (entry.revision == revision || self.watch.kept.ignores_versions())
-        {
-            *entry = new;
-            return Woken::default();
-        }
-        let mut woken = Woken::default();
-        let old_group = inner.remove(&key, &mut woken);
-        woken.add(&key, &new.wakes);
-        let moved = old_group != new.group;
-        if moved {
-            inner.wake_group(old_group.as_ref(), &mut woken);
-            inner.wake_group(new.group.as_ref(), &mut woken);
-        }
-        inner.insert(key, new);
-        woken
+        let news = inner.unreadable.insert(key, said).is_none();
+        Woken { all: news, ..Woken::default() }
     }
 
     fn time_readiness(&self, old: Option<&Entry>, new: &Entry, now: Timestamp) {
@@ -185,6 +229,7 @@ impl Store {
         inner.read_at = now;
         inner.progress = inner.progress.max(revision(object.resource_version()));
         let mut woken = Woken::default();
+        woken.all |= inner.unreadable.remove(&object.key()).is_some();
         let group = inner.remove(&object.key(), &mut woken);
         inner.wake_group(group.as_ref(), &mut woken);
         woken
@@ -201,7 +246,12 @@ impl Store {
             let group = inner.remove(&key, &mut woken);
             inner.wake_group(group.as_ref(), &mut woken);
         }
-        woken.all |= inner.state != SyncState::Synced;
+        inner.unreadable.retain(|key, _| shown.contains(key));
+        let required = inner.required == Required::Begun;
+        if required {
+            inner.required = Required::No;
+        }
+        woken.all |= required || inner.state != SyncState::Synced;
         inner.state = SyncState::Synced;
         inner.read_at = now;
         woken
@@ -215,9 +265,27 @@ impl Store {
         Woken { all: news, ..Woken::default() }
     }
 
-    /// Whether it can answer at all (a kind that is not served is an answer too).
+    /// What is here may be too old for what is to be decided now: it does not count before a new list is complete.
+    pub(crate) fn require_list(&self) {
+        self.write().required = Required::Asked;
+    }
+
+    /// The list does not succeed. What an earlier one has shown is still the best that is known, unless a new one is required.
+    pub fn failing(&self, said: &str) -> Woken {
+        let mut inner = self.write();
+        if inner.state == SyncState::Synced && inner.required == Required::No {
+            return Woken::default();
+        }
+        let news = !matches!(inner.state, SyncState::Failing(_));
+        inner.state = SyncState::Failing(said.to_owned());
+        inner.required = Required::No;
+        Woken { all: news, ..Woken::default() }
+    }
+
+    /// Whether it can answer at all (that a kind is not served, or cannot be read, is an answer too).
     pub fn settled(&self) -> bool {
-        self.read().state != SyncState::NotSynced
+        let inner = self.read();
+        inner.state != SyncState::NotSynced && inner.required == Required::No
     }
 
     /// Whether the first list is complete.
@@ -228,13 +296,16 @@ impl Store {
     /// One object by key.
     pub fn get(&self, key: &Key) -> Seen<Option<Object>> {
         let inner = self.read();
-        inner.answer(|inner| self.object(key, inner.objects.get(key)?))
+        match inner.unreadable.get(key) {
+            Some(said) => unreadable(key, said),
+            None => inner.answer(|inner| self.object(key, inner.objects.get(key)?)),
+        }
     }
 
     /// The objects that wake a key.
     pub fn waking(&self, key: &Key) -> Seen<Vec<Object>> {
         let inner = self.read();
-        inner.answer(|inner| {
+        inner.answer_list(|inner| {
             let itself = inner.objects.get(key).filter(|entry| entry.wakes == Wakes::Itself);
             let mut objects = self.pick(inner, inner.by_wake.get(key));
             objects.extend(itself.and_then(|entry| self.object(key, entry)));
@@ -245,14 +316,15 @@ impl Store {
     /// The objects of a group.
     pub fn group(&self, group: &str) -> Seen<Vec<Object>> {
         let inner = self.read();
-        inner.answer(|inner| self.pick(inner, inner.groups.get(group)))
+        inner.answer_list(|inner| self.pick(inner, inner.groups.get(group)))
     }
 
     /// All objects.
     pub fn list(&self) -> Seen<Vec<Object>> {
         let inner = self.read();
-        inner
-            .answer(|inner| inner.objects.iter().filter_map(|(key, entry)| self.object(key, entry)).collect())
+        inner.answer_list(|inner| {
+            inner.objects.iter().filter_map(|(key, entry)| self.object(key, entry)).collect()
+        })
     }
 
     /// Every key that some object wakes.
@@ -322,6 +394,15 @@ impl Store {
     }
 }
 
+fn unreadable<T>(key: &Key, said: &str) -> Seen<T> {
+    Seen::Unknown(Why::Unreachable(format!("a bug of Aquifer: its code panicked at {key}: {said}")))
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    said.or_else(|| panic.downcast_ref().copied()).unwrap_or_default().to_owned()
+}
+
 /// How far a cache must have come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -335,10 +416,19 @@ pub(crate) enum Progress {
 
 impl Inner {
     fn answer<T>(&self, value: impl FnOnce(&Self) -> T) -> Seen<T> {
-        match self.state {
+        match &self.state {
             SyncState::NotSynced => Seen::Unknown(Why::NotSynced),
             SyncState::NotServed => Seen::Unknown(Why::NotServed),
+            SyncState::Failing(said) => Seen::Unknown(Why::Unreachable(said.clone())),
             SyncState::Synced => Seen::Known { value: value(self), read_at: self.read_at },
+        }
+    }
+
+    /// The same for what must be complete.
+    fn answer_list<T>(&self, value: impl FnOnce(&Self) -> T) -> Seen<T> {
+        match self.unreadable.iter().next() {
+            Some((key, said)) => unreadable(key, said),
+            None => self.answer(value),
         }
     }
 

@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
 
 use crate::contact;
 use crate::lock::lock;
@@ -26,6 +27,14 @@ use crate::watch::Scope;
 const NOT_SERVED: Duration = Duration::from_secs(2);
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_LAST: Duration = Duration::from_secs(15);
+/// A list of which nothing comes for so long is begun again.
+const LIST_IDLE: Duration = Duration::from_secs(20);
+/// The same for a watch. When nothing happens, the API server says so about once a minute.
+const WATCH_IDLE: Duration = Duration::from_secs(80);
+/// How long lists may fail before that is an answer: that nothing can be known.
+const FAILING: Duration = Duration::from_secs(10);
+/// So many errors in a row, and the list is begun anew.
+const ERRORS: u32 = 5;
 
 /// The watches of one process. Copies share them.
 #[derive(Clone)]
@@ -44,6 +53,28 @@ struct Stream {
     joined: Notify,
     /// Whether a task keeps it; changed only under the lock of all streams.
     kept: AtomicBool,
+    /// When the server last said anything.
+    heard: Mutex<Option<Instant>>,
+}
+
+/// What has gone wrong with a watch since it last worked.
+#[derive(Default)]
+struct Trouble {
+    since: Option<Instant>,
+    errors: u32,
+}
+
+impl Trouble {
+    /// Counts an error; says how long to wait before the next attempt.
+    fn pause(&mut self) -> Duration {
+        self.since.get_or_insert_with(Runtime::instant);
+        self.errors = self.errors.saturating_add(1);
+        RETRY_FIRST.saturating_mul(2_u32.saturating_pow(self.errors - 1)).min(RETRY_LAST)
+    }
+
+    fn is_lasting(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() >= FAILING)
+    }
 }
 
 /// A cache that a stream fills, and whom its changes wake.
@@ -72,8 +103,11 @@ impl Streams {
         let (all, stream) = (Arc::clone(&self.by_scope), Arc::clone(stream));
         let (runtime, metrics) = (self.runtime.clone(), self.metrics.clone());
         let heard = {
-            let (runtime, scope) = (runtime.clone(), scope.clone());
-            move || metrics.contact(&scope, runtime.now())
+            let (runtime, scope, stream) = (runtime.clone(), scope.clone(), Arc::clone(&stream));
+            move || {
+                *lock(&stream.heard) = Some(Runtime::instant());
+                metrics.contact(&scope, runtime.now());
+            }
         };
         let client = contact::noting(self.client.clone(), heard);
         self.runtime.spawn(async move {
@@ -89,45 +123,78 @@ impl Streams {
     }
 }
 
+impl Streams {
+    /// Lists a watched part again.
+    pub(crate) fn relist(&self, scope: &Scope) {
+        if let Some(stream) = lock(&self.by_scope).get(scope) {
+            stream.joined.notify_one();
+        }
+    }
+}
+
 impl Stream {
     /// Runs until nobody listens any more.
     async fn run(&self, client: Client, runtime: &Runtime, scope: &Scope) {
-        while self.watch(client.clone(), runtime, scope).await {}
+        let mut trouble = Trouble::default();
+        while self.watch(client.clone(), runtime, scope, &mut trouble).await {}
     }
 
-    /// Watches until somebody joins. False when nobody listens any more.
-    async fn watch(&self, client: Client, runtime: &Runtime, scope: &Scope) -> bool {
+    /// Lists and watches until that must be begun anew. False when nobody listens any more.
+    async fn watch(&self, client: Client, runtime: &Runtime, scope: &Scope, trouble: &mut Trouble) -> bool {
         let mut events = watcher::watcher(api(client, scope), config(scope)).boxed();
-        let mut retry = RETRY_FIRST;
+        *lock(&self.heard) = None;
+        let begun = Runtime::instant();
+        let mut listed = false;
         loop {
+            let idle = (*lock(&self.heard)).unwrap_or(begun) + if listed { WATCH_IDLE } else { LIST_IDLE };
             let event = tokio::select! {
                 biased;
                 () = self.joined.notified() => return true,
                 event = events.next() => event,
+                () = tokio::time::sleep_until(idle) => {
+                    let heard = (*lock(&self.heard)).unwrap_or(begun);
+                    if heard + (if listed { WATCH_IDLE } else { LIST_IDLE }) > Runtime::instant() {
+                        continue;
+                    }
+                    tracing::warn!(kind = %scope.kind.plural, "The API server says nothing; listing again");
+                    trouble.pause();
+                    return !trouble.is_lasting() || self.failing("the API server does not answer");
+                }
             };
-            let now = runtime.now();
             match event {
                 None => return true,
                 Some(Ok(event)) => {
-                    retry = RETRY_FIRST;
-                    if !self.tell(event, scope, now) {
+                    listed |= matches!(event, Event::InitDone);
+                    if listed {
+                        *trouble = Trouble::default();
+                    }
+                    if !self.tell(event, scope, runtime.now()) {
                         return false;
                     }
                 }
                 Some(Err(error)) if is_not_served(&error) => {
-                    if self.not_served(scope) {
-                        tokio::time::sleep(NOT_SERVED).await;
-                    } else {
-                        return false;
-                    }
+                    // From here on kube's watcher only watches: it would never list what appears.
+                    let listening = self.not_served(scope);
+                    tokio::time::sleep(NOT_SERVED).await;
+                    return listening;
                 }
                 Some(Err(error)) => {
                     tracing::warn!(kind = %scope.kind.plural, %error, "Watching failed; trying again");
-                    tokio::time::sleep(retry).await;
-                    retry = (retry * 2).min(RETRY_LAST);
+                    let pause = trouble.pause();
+                    if trouble.is_lasting() && !self.failing(&error.to_string()) {
+                        return false;
+                    }
+                    tokio::time::sleep(pause).await;
+                    if trouble.errors.is_multiple_of(ERRORS) {
+                        return true;
+                    }
                 }
             }
         }
+    }
+
+    fn failing(&self, said: &str) -> bool {
+        self.each(|store| store.failing(said))
     }
 
     /// Brings an event to all caches. False when nobody listens any more.

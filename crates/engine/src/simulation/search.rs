@@ -9,8 +9,8 @@ use super::tape::Tape;
 use super::world::Played;
 use crate::runtime::Runtime;
 
-/// How often a history is played again to shorten it.
-const ATTEMPTS: usize = 400;
+/// How long a history is played again to shorten it.
+const SHORTENING: Duration = Duration::from_mins(1);
 
 /// What many histories came to.
 pub struct Search {
@@ -71,18 +71,17 @@ pub fn search(
 fn shorten(bad: &Played, play: impl Fn(Tape) -> std::io::Result<Played>) -> std::io::Result<Played> {
     let mut shortest = play(Tape::replay(bad.choices.clone()))?;
     let mut part = shortest.choices.len().div_ceil(2);
-    let mut attempts = 0;
-    while part > 0 && attempts < ATTEMPTS {
+    let begun = Runtime::instant();
+    while part > 0 && begun.elapsed() < SHORTENING {
         let mut from = 0;
-        while from < shortest.choices.len() && attempts < ATTEMPTS {
+        while from < shortest.choices.len() && begun.elapsed() < SHORTENING {
             let mut choices = shortest.choices.clone();
             let end = (from + part).min(choices.len());
             let eventful = choices[from..end].iter().any(|choice| *choice != 0);
             choices[from..end].fill(0);
             if eventful {
-                attempts += 1;
                 let again = play(Tape::replay(choices))?;
-                if again.end.is_err() {
+                if kind_of(&again) == kind_of(bad) {
                     shortest = again;
                 }
             }
@@ -91,6 +90,17 @@ fn shorten(bad: &Played, play: impl Fn(Tape) -> std::io::Result<Played>) -> std:
         part /= 2;
     }
     Ok(shortest)
+}
+
+/// The first words of what is wrong: a history is not shortened to one with another mistake.
+fn kind_of(played: &Played) -> Option<Vec<&str>> {
+    let said = played.end.as_ref().err()?;
+    Some(
+        said.split(' ')
+            .filter(|word| word.len() > 2 && word.chars().all(char::is_alphabetic))
+            .take(5)
+            .collect(),
+    )
 }
 
 impl fmt::Display for Search {

@@ -17,7 +17,7 @@ use crate::model::{Change, Model};
 use crate::object::{Kind, Object};
 use crate::runtime::Runtime;
 
-/// How often a watch that has nothing to show says how far it is.
+/// How often a watch says how far it is.
 const BOOKMARKS: Duration = Duration::from_mins(1);
 /// How long a watch lasts when it is not said.
 const LASTS: u64 = 300;
@@ -35,6 +35,7 @@ struct Watch {
     ended: bool,
     /// When the last event was shown; none overtakes another.
     shown: Instant,
+    next_bookmark: Instant,
 }
 
 /// What a watch sends until it ends.
@@ -48,7 +49,9 @@ pub(super) fn stream(
     let version = query.number("resourceVersion").unwrap_or_default();
     let ends = Runtime::instant() + Duration::from_secs(query.number("timeoutSeconds").unwrap_or(LASTS));
     let shown = Runtime::instant();
-    let watch = Watch { model, network, kind, namespace, query, version, ends, ended: false, shown };
+    let next_bookmark = shown + BOOKMARKS;
+    let watch =
+        Watch { model, network, kind, namespace, query, version, ends, ended: false, shown, next_bookmark };
     futures::stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
         let mut line = event.to_string();
@@ -72,11 +75,9 @@ impl Watch {
             if !self.model.serves(&self.kind) {
                 return None;
             }
-            for change in self.model.changes_since(self.version) {
+            let (changes, latest) = self.model.changes_of(&self.kind, self.version);
+            for change in changes {
                 self.version = change.version;
-                if change.target.kind != self.kind {
-                    continue;
-                }
                 if let Some(event) = self.event(&change) {
                     match self.network.strike(OF_EVENTS) {
                         Some(Fault::WatchEnds) => return None,
@@ -88,11 +89,13 @@ impl Watch {
                     return Some(event);
                 }
             }
-            let quiet = (Runtime::instant() + BOOKMARKS).min(self.ends);
-            if tokio::time::timeout_at(quiet, versions.changed()).await.is_err() {
+            self.version = latest;
+            let next = self.next_bookmark.min(self.ends);
+            if tokio::time::timeout_at(next, versions.changed()).await.is_err() {
                 if Runtime::instant() >= self.ends {
                     return None;
                 }
+                self.next_bookmark = Runtime::instant() + BOOKMARKS;
                 if self.query.is_true("allowWatchBookmarks") {
                     return Some(self.bookmark());
                 }

@@ -2,7 +2,9 @@
 //! pump from the pump house (which is outside Kubernetes), and keeps a key, a basin, a meter and taps.
 
 use aquifer_base::{Field, Writer};
+use aquifer_engine::supply::Reservation;
 use aquifer_engine::{Kind, Object, Watch};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -61,6 +63,8 @@ impl WellSpec {
 pub struct Order {
     pub number: String,
     pub size: u64,
+    /// When it was last attempted: until some time after that, it may still arrive at the house.
+    pub at: Timestamp,
 }
 
 /// The status of a well. `allotted` is written by the spring's controller, the rest by the well's.
@@ -82,9 +86,12 @@ pub struct SpringSpec {
 
 /// The status of a spring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SpringStatus {
     pub claimants: Option<usize>,
     pub allotted: Option<u64>,
+    /// Allotments that are under way.
+    pub reserved: Vec<Reservation>,
 }
 
 pub const WELLS: &str = "proving-wells";
@@ -103,6 +110,7 @@ pub const FIELDS: &[Field] = &[
     Field::of("Spring", "spec", Writer::User),
     Field::of("Spring", "status.claimants", Writer::Controller(SPRINGS)),
     Field::of("Spring", "status.allotted", Writer::Controller(SPRINGS)),
+    Field::of("Spring", "status.reserved", Writer::Controller(SPRINGS)),
     Field::of("Spring", "status.conditions[Ready]", Writer::Controller(SPRINGS)),
     Field::of("Spring", "status.conditions[Progressing]", Writer::Controller(SPRINGS)),
 ];

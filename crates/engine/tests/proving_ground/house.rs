@@ -27,6 +27,8 @@ pub struct Pump {
     pub id: String,
     pub order: String,
     pub size: u64,
+    /// Grows with every change.
+    pub version: u64,
     /// Fingerprint of the key that it was ordered with.
     pub key: String,
 }
@@ -35,7 +37,7 @@ pub struct Pump {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Call {
     Order { buyer: String, number: String, size: u64, key: String },
-    Resize { id: String, size: u64 },
+    Resize { id: String, version: u64, size: u64 },
     Scrap { id: String },
     FindOrder(String),
     FindPump(String),
@@ -132,12 +134,15 @@ impl Contents {
                 *count += 1;
                 *self.sold.entry(number.clone()).or_default() += 1;
                 let id = format!("pump-{buyer}-{count}");
-                let pump = Pump { id: id.clone(), order: number.clone(), size: *size, key: key.clone() };
+                let pump =
+                    Pump { id: id.clone(), order: number.clone(), size: *size, version: 1, key: key.clone() };
                 self.pumps.insert(id, pump.clone());
                 Some(pump)
             }
-            Call::Resize { id, size } => self.pumps.get_mut(id).map(|pump| {
-                pump.size = *size;
+            Call::Resize { id, version, size } => self.pumps.get_mut(id).map(|pump| {
+                if pump.version == *version {
+                    (pump.size, pump.version) = (*size, version + 1);
+                }
                 pump.clone()
             }),
             Call::Scrap { id } => self.pumps.remove(id),
@@ -151,6 +156,11 @@ impl Contents {
 /// How a controller reaches the house.
 #[async_trait]
 pub trait Phone: Send + Sync {
+    /// How long after a call it may still arrive at the house.
+    fn arrives_within(&self) -> Duration {
+        Duration::ZERO
+    }
+
     async fn call(&self, call: Call) -> Result<Option<Pump>, Failure>;
 }
 
@@ -220,6 +230,10 @@ impl Line {
 
 #[async_trait]
 impl Phone for Line {
+    fn arrives_within(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
     async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
         if !self.alive.load(Ordering::SeqCst) {
             return Err(lost());

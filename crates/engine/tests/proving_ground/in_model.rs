@@ -318,11 +318,11 @@ async fn a_child_kind_that_appears_later_holds_up_nothing_but_itself() {
     let well = stage.the_well("a");
     assert_eq!(condition(&well, "Ready"), ("True".into(), "Flowing".into()));
     assert_eq!(condition(&well, "Metered"), ("False".into(), "NotInstalled".into()));
-    // Not served is not empty: while it is unknown which meters there are, nothing is pruned.
+    // Not served is not empty: it is unknown which meters there are, so none is pruned; taps are.
     act(&stage, 1);
     stage.well("a", &WellSpec::new(6, &["z"]));
     stage.settle().await;
-    assert_eq!(stage.names(&CONFIG_MAP), ["a-x", "a-y", "a-z", "b-x"]);
+    assert_eq!(stage.names(&CONFIG_MAP), ["a-z", "b-x"]);
     stage.model().serve(&stage.kinds.meter, true);
     stage.settle().await;
     assert_eq!(condition(&stage.the_well("a"), "Metered").0, "True");

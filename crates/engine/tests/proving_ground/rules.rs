@@ -2,18 +2,60 @@
 //! has done.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use aquifer_engine::model::{Change, USER};
 use aquifer_engine::simulation::World;
 use aquifer_engine::{OWNER_UID, Object, ObjectRef};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WELLS, WellSpec, condition, well_status};
 use crate::house::House;
 use crate::with_faults::CAPACITY;
 
-/// The API server's state at one moment.
-type State = BTreeMap<ObjectRef, Object>;
+/// How late a write of ours may land after it was decided. What can be made again may be deleted by the word of a spec that was
+/// true so long ago; what holds data may not.
+const LATE: Duration = Duration::from_secs(90);
+
+/// What has happened up to one moment.
+#[derive(Default)]
+struct Past {
+    /// The API server's state.
+    state: BTreeMap<ObjectRef, Object>,
+    /// Who wrote an object last, and when.
+    last: BTreeMap<ObjectRef, (String, Instant)>,
+    /// Every spec of each well, by uid, and since when it holds.
+    specs: BTreeMap<String, Vec<(Instant, WellSpec)>>,
+}
+
+impl Past {
+    fn add(&mut self, kinds: &Kinds, change: &Change) {
+        self.last.insert(change.target.clone(), (change.by.clone(), change.at));
+        let Some(object) = change.after() else {
+            self.state.remove(&change.target);
+            return;
+        };
+        if change.target.kind == kinds.well
+            && let Ok(spec) = WellSpec::deserialize(&object.0["spec"])
+        {
+            let specs = self.specs.entry(object.uid().to_owned()).or_default();
+            if specs.last().is_none_or(|(_, last)| *last != spec) {
+                specs.push((change.at, spec));
+            }
+        }
+        self.state.insert(change.target.clone(), object);
+    }
+
+    /// Whether a spec says so that was true not long before.
+    fn recently(&self, uid: &str, at: Instant, says: impl Fn(&WellSpec) -> bool) -> bool {
+        let specs = self.specs.get(uid).map(Vec::as_slice).unwrap_or_default();
+        specs.iter().enumerate().any(|(number, (_, spec))| {
+            let until = specs.get(number + 1).map_or(at, |(next, _)| *next);
+            says(spec) && until + LATE >= at
+        })
+    }
+}
 
 pub fn hold(world: &World, house: &House) -> Result<(), String> {
     if let Some((number, pumps)) = house.sold().into_iter().find(|(_, pumps)| *pumps > 1) {
@@ -24,22 +66,16 @@ pub fn hold(world: &World, house: &House) -> Result<(), String> {
         return Err(format!("pumps of {} ran at the same time, where {most} can flow", house.most()));
     }
     let kinds = Kinds::new();
-    let mut state = State::new();
-    // Children that somebody else has written to last.
-    let mut touched: BTreeMap<ObjectRef, bool> = BTreeMap::new();
+    let mut past = Past::default();
     for change in world.model.changes_since(0) {
         if change.by != USER && begins_to_go(&change) {
-            may_be_deleted(&kinds, &state, &change)?;
+            may_be_deleted(&kinds, &past, &change)?;
         }
-        match change.after() {
-            Some(object) => drop(state.insert(change.target.clone(), object)),
-            None => drop(state.remove(&change.target)),
-        }
-        touched.insert(change.target.clone(), change.by == USER);
+        past.add(&kinds, &change);
         if change.target.kind == kinds.well {
-            never_too_much(&kinds, &state, &change)?;
+            never_too_much(&kinds, &past, &change)?;
             if change.by == WELLS {
-                ready_is_true(&state, &touched, &change)?;
+                ready_is_true(&past, &change)?;
             }
         }
     }
@@ -52,9 +88,9 @@ fn begins_to_go(change: &Change) -> bool {
 }
 
 /// The sum over a spring never exceeds what it has, counting what wells still use.
-fn never_too_much(kinds: &Kinds, state: &State, change: &Change) -> Result<(), String> {
+fn never_too_much(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), String> {
     for (spring, capacity) in CAPACITY {
-        let wells = state.values().filter(|object| object.0["kind"] == *kinds.well.kind);
+        let wells = past.state.values().filter(|object| object.0["kind"] == *kinds.well.kind);
         let held: BTreeMap<&str, u64> = wells
             .filter(|well| well.text("/spec/spring") == spring)
             .map(|well| {
@@ -72,8 +108,8 @@ fn never_too_much(kinds: &Kinds, state: &State, change: &Change) -> Result<(), S
     Ok(())
 }
 
-/// Only what belongs to nobody any more, or what its owner no longer wants.
-fn may_be_deleted(kinds: &Kinds, state: &State, change: &Change) -> Result<(), String> {
+/// Only what belongs to nobody any more, or what can be made again and its owner did not want.
+fn may_be_deleted(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), String> {
     let kind = &change.target.kind;
     if ![&CONFIG_MAP, &CLAIM, &SECRET, &kinds.meter].contains(&kind) {
         return Ok(());
@@ -82,10 +118,10 @@ fn may_be_deleted(kinds: &Kinds, state: &State, change: &Change) -> Result<(), S
     let Some(uid) = child.label(OWNER_UID) else {
         return Err(format!("{}, which is not ours, was deleted by {}", change.target, change.by));
     };
-    let owner = state.values().find(|object| object.0["kind"] == *kinds.well.kind && object.uid() == uid);
+    let owner =
+        past.state.values().find(|object| object.0["kind"] == *kinds.well.kind && object.uid() == uid);
     let Some(owner) = owner.filter(|owner| !owner.deleting()) else { return Ok(()) };
-    let spec = owner.at("/spec").and_then(|spec| WellSpec::deserialize(spec).ok());
-    let unwanted = spec.is_some_and(|spec| {
+    let unwanted = past.recently(uid, change.at, |spec| {
         let tap = |tap: &String| child.name() == format!("{}-{tap}", owner.name());
         (*kind == CONFIG_MAP && !spec.taps.iter().any(tap)) || (*kind == kinds.meter && !spec.metered)
     });
@@ -97,18 +133,24 @@ fn may_be_deleted(kinds: &Kinds, state: &State, change: &Change) -> Result<(), S
 }
 
 /// A status that says that a generation is served is not written before it is.
-fn ready_is_true(state: &State, touched: &BTreeMap<ObjectRef, bool>, change: &Change) -> Result<(), String> {
-    let Some(well) = change.after() else { return Ok(()) };
-    let ready = well.condition("Ready").cloned().unwrap_or_default();
-    if condition(&well, "Ready").0 != "True" || ready["observedGeneration"] != well.generation() {
-        return Ok(());
+fn ready_is_true(past: &Past, change: &Change) -> Result<(), String> {
+    let says = |well: &Object| {
+        let observed = well.condition("Ready").and_then(|ready| ready["observedGeneration"].as_i64());
+        (condition(well, "Ready").0 == "True" && observed == Some(well.generation())).then_some(observed)
+    };
+    let Some(well) = change.after().filter(|well| says(well).is_some()) else { return Ok(()) };
+    if change.before().and_then(|before| says(&before)) == says(&well) {
+        return Ok(()); // it said so before
     }
     let spec = WellSpec::deserialize(&well.0["spec"]).map_err(|error| error.to_string())?;
     for tap in &spec.taps {
         let at = CONFIG_MAP.at(well.namespace(), &format!("{}-{tap}", well.name()));
-        let size = state.get(&at).map(|tap| tap.text("/data/size").to_owned());
+        let size = past.state.get(&at).map(|tap| tap.text("/data/size").to_owned());
         let right = size == Some(well_status(&well).using.to_string());
-        if !right && touched.get(&at) != Some(&true) {
+        let excused = past.last.get(&at).is_some_and(|(by, when)| {
+            by == USER || (size.is_none() && *when + LATE >= change.at) // a deletion of ours that landed late
+        });
+        if !right && !excused {
             return Err(format!("{} says that it is ready, but {at} has {size:?}: {}", well.name(), well.0));
         }
     }

@@ -23,7 +23,8 @@ use crate::story::{Action, STEPS, actions, expected};
 use crate::wells::Wells;
 
 const RUN: &str = "simulated";
-const QUIET: Duration = Duration::from_secs(20);
+/// Longer than a resize by a slow pump house, during which nothing is written.
+const QUIET: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// A line to the pump house on which everything takes its time.

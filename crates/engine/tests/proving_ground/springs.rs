@@ -2,6 +2,7 @@
 
 mod decide;
 
+use aquifer_engine::supply::Claimant;
 use aquifer_engine::{Controller, Identity, Key, Kind, Object, Plan, Seen, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -21,9 +22,7 @@ type Subject = aquifer_engine::Subject<SpringSpec, SpringStatus>;
 pub struct Claim {
     pub key: Key,
     pub identity: Identity,
-    pub want: u64,
-    pub allotted: Option<u64>,
-    pub using: u64,
+    pub claimant: Claimant,
 }
 
 impl Claim {
@@ -32,18 +31,14 @@ impl Claim {
         let spec = well.at("/spec").and_then(|spec| WellSpec::deserialize(spec).ok());
         // Of a well whose spec cannot be read it is not known what it wants: it keeps what it has.
         let want = spec.map_or(status.allotted.unwrap_or_default(), |spec| spec.want);
-        Self {
-            key: well.key(),
-            identity: well.identity(),
+        let identity = well.identity();
+        let claimant = Claimant {
+            uid: identity.uid.clone(),
             want: if well.deleting() { 0 } else { want },
-            allotted: status.allotted,
-            using: status.using,
-        }
-    }
-
-    /// What nobody else may have now: a lowered allotment is free only when the well has let go of it.
-    fn held(&self) -> u64 {
-        self.allotted.unwrap_or(0).max(self.using)
+            granted: status.allotted,
+            used: status.using,
+        };
+        Self { key: well.key(), identity, claimant }
     }
 }
 

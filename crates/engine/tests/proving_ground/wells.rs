@@ -54,6 +54,8 @@ struct Ordering {
 #[derive(Serialize, Deserialize)]
 struct Resizing {
     id: String,
+    /// What was seen: a resize that arrives late must not undo a newer one.
+    version: u64,
     size: u64,
 }
 
@@ -103,7 +105,7 @@ impl Controller for Wells {
     }
 
     fn decide(&self, subject: &Subject, world: &World, now: Timestamp) -> Plan {
-        decide::decide(&self.kinds, &self.run, subject, world, now)
+        decide::decide(&self.kinds, &self.run, self.house.arrives_within(), subject, world, now)
     }
 
     async fn decision(&self, subject: &Subject, world: &World, now: Timestamp) -> Result<Plan, Failure> {
@@ -123,8 +125,8 @@ impl Controller for Wells {
                 Call::Order { buyer: buyer.to_string(), number, size, key }
             }
             "resize" => {
-                let Resizing { id, size } = effect.arguments()?;
-                Call::Resize { id, size }
+                let Resizing { id, version, size } = effect.arguments()?;
+                Call::Resize { id, version, size }
             }
             _ => Call::Scrap { id: effect.arguments::<Scrapping>()?.id },
         };

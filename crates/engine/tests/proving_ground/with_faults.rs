@@ -24,7 +24,8 @@ use crate::springs::Springs;
 use crate::wells::Wells;
 
 const RUN: &str = "faults";
-const QUIET: Duration = Duration::from_mins(1);
+/// Longer than any pause after a failure.
+const QUIET: Duration = Duration::from_mins(7);
 const PATIENCE: Duration = Duration::from_hours(2);
 /// What the two springs have.
 pub const CAPACITY: [(&str, u64); 2] = [("spring", 10), ("brook", 5)];
@@ -42,6 +43,11 @@ struct OutsideLine {
 
 #[async_trait]
 impl Phone for OutsideLine {
+    /// The outside allows a minute; a slow process may need some time between the record of an order and the call.
+    fn arrives_within(&self) -> Duration {
+        Duration::from_secs(90)
+    }
+
     async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
         let house = Arc::clone(&self.house);
         let changes = !matches!(call, Call::FindOrder(_) | Call::FindPump(_));
@@ -177,7 +183,8 @@ async fn an_hour_without_orders(world: &World, house: &House) -> Result<(), Stri
     for well in world.model.objects(&Kinds::new().well).iter().filter(|well| refused.contains_key(well.uid()))
     {
         let (_, reason) = condition(well, "Ready");
-        if !well.deleting() && reason != Class::Transient.reason().as_str() {
+        let says = [Class::Transient.reason().as_str(), WellReason::PumpHouse.as_str()];
+        if !well.deleting() && !says.contains(&reason.as_str()) {
             return Err(format!(
                 "after an hour, {} does not say that it gets no pump: {}",
                 well.name(),
@@ -194,7 +201,7 @@ fn ended_well(world: &World) -> Result<(), String> {
     for well in world.model.objects(&Kinds::new().well) {
         let (state, reason) = condition(&well, "Ready");
         if well.deleting() || !(state == "True" || good.contains(&reason)) {
-            return Err(format!("in the end, {} is not ready and does not say why: {}", well.name(), well.0));
+            return Err(format!("in the end, {} is {state} for {reason:?}: {}", well.name(), well.0));
         }
     }
     Ok(())
@@ -227,11 +234,10 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 /// `AQUIFER_SEED` is the first seed, `AQUIFER_SEEDS` how many, `AQUIFER_SECONDS` how long at most; with `AQUIFER_ALL` it goes on
 /// after the first that ends badly.
 #[test]
-#[ignore = "it finds what the next commits mend"]
 fn whatever_goes_wrong_nothing_is_lost_or_done_twice_and_in_the_end_all_is_well() {
     let first = from_environment("AQUIFER_SEED", 1);
     let seeds = first..first + from_environment("AQUIFER_SEEDS", 1_000_000);
-    let limit = Duration::from_secs(from_environment("AQUIFER_SECONDS", 20));
+    let limit = Duration::from_secs(from_environment("AQUIFER_SECONDS", 15));
     let found = search(seeds, limit, from_environment("AQUIFER_ALL", 0) == 1, history).unwrap();
     println!("{found}");
     assert!(found.bad.is_empty(), "see above");

@@ -394,6 +394,12 @@ fn arm(run: &impl Run, plan: Plan) -> Option<FaultId> {
     }
 }
 
+/// How far apart the runs are that are chosen. Plans come mode by mode, so a multiple of the number of modes would leave some out.
+fn every(plans: usize, most: usize) -> usize {
+    let every = plans.div_ceil(most.max(1)).max(1);
+    if every > 1 && every.is_multiple_of(Mode::ALL.len()) { every + 1 } else { every }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,10 +423,4 @@ mod tests {
         let text = report.to_string();
         assert!(text.contains("2 second objects") && text.contains("10 runs of 40"), "{text}");
     }
-}
-
-/// How far apart the runs are that are chosen. Plans come mode by mode, so a multiple of the number of modes would leave some out.
-fn every(plans: usize, most: usize) -> usize {
-    let every = plans.div_ceil(most.max(1)).max(1);
-    if every > 1 && every.is_multiple_of(Mode::ALL.len()) { every + 1 } else { every }
 }

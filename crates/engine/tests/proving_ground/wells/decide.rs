@@ -1,5 +1,7 @@
 //! What follows for one well from what is seen. Pure.
 
+use std::time::Duration;
+
 use aquifer_engine::{Condition, Effect, Expect, Mint, Plan, Record, Report, Seen, State, Step, Why};
 use jiff::Timestamp;
 
@@ -8,8 +10,20 @@ use super::{Known, Ordering, Resizing, Scrapping, Subject, children, named};
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, Order, SECRET, WellReason, WellSpec, WellStatus};
 use crate::house::Pump;
 
-pub fn decide(kinds: &Kinds, run: &str, subject: &Subject, world: &World, now: Timestamp) -> Plan {
-    let case = Case { subject, world, kinds, run };
+/// How soon it is noticed that nothing is in the way any more.
+const IN_THE_WAY: Duration = Duration::from_mins(1);
+/// How often the house is asked at most whether an order has arrived.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+
+pub fn decide(
+    kinds: &Kinds,
+    run: &str,
+    arrives_within: Duration,
+    subject: &Subject,
+    world: &World,
+    now: Timestamp,
+) -> Plan {
+    let case = Case { subject, world, kinds, run, arrives_within };
     match &subject.object {
         None => case.orphans(),
         Some(well) if well.deleting.is_some() => case.teardown(well),
@@ -25,6 +39,8 @@ struct Case<'a> {
     world: &'a World,
     kinds: &'a Kinds,
     run: &'a str,
+    /// How long after a call it may still arrive at the house.
+    arrives_within: Duration,
 }
 
 impl Case<'_> {
@@ -108,7 +124,7 @@ impl Case<'_> {
                     status.using = allotted;
                     return self.fit(plan, spec, &status, pump);
                 }
-                let arguments = Resizing { id: pump.id.clone(), size: allotted };
+                let arguments = Resizing { id: pump.id.clone(), version: pump.version, size: allotted };
                 let resize = effect(well, "resize", &format!("resize-{allotted}"), &pump.id, &arguments);
                 let raise = pump.size.max(allotted);
                 let plan = if status.using < raise {
@@ -129,12 +145,18 @@ impl Case<'_> {
             }
             None => {
                 status.pump = None;
-                let recorded = status.order.clone();
-                // The number says when it was ordered, so it is another one each time: only the record finds it again.
-                let order = recorded.clone().unwrap_or_else(|| Order {
-                    number: format!("{}-{}", well.uid, now.as_second()),
-                    size: allotted,
-                });
+                let settled = |order: &Order| self.answered_at() >= order.at + self.arrives_within;
+                if status.order.as_ref().is_some_and(|order| !settled(order)) {
+                    let message = "the pump house has not confirmed the order; it is asked again";
+                    let plan = plan.wake_after(LOOK_AGAIN.min(self.arrives_within));
+                    return self.waiting(plan, &status, WellReason::PumpHouse, message);
+                }
+                // The number says when it was first ordered, so it is another one each time: only the record finds it again.
+                let number = || format!("{}-{}", well.uid, now.as_second());
+                let order = match status.order.clone() {
+                    Some(order) => Order { at: now, ..order },
+                    None => Order { number: number(), size: allotted, at: now },
+                };
                 let secret = named(self.subject, &SECRET, "key").key;
                 let arguments = Ordering {
                     buyer: well.uid.clone(),
@@ -143,16 +165,20 @@ impl Case<'_> {
                     secret,
                 };
                 let make = effect(well, "order", "order", &order.number, &arguments);
-                let plan = if recorded.is_some() {
-                    plan
-                } else {
-                    let record = self.record(well).set("order", &order).set("using", &order.size);
-                    plan.stage(vec![Step::Record(record.clear("pump"))])
-                };
+                let record = self.record(well).set("order", &order).set("using", &order.size);
+                let plan = plan.stage(vec![Step::Record(record.clear("pump"))]);
                 (status.using, status.order) = (order.size, Some(order));
                 let message = "a pump is being ordered";
                 self.waiting(plan.stage(vec![make]), &status, WellReason::Ordering, message)
             }
+        }
+    }
+
+    /// When the house was asked about the pump.
+    fn answered_at(&self) -> Timestamp {
+        match &self.world.pump {
+            Seen::Known { read_at, .. } => *read_at,
+            Seen::Unknown(_) => Timestamp::UNIX_EPOCH,
         }
     }
 
@@ -185,6 +211,8 @@ impl Case<'_> {
                 steps.push(Step::apply(target, intent, expect(place.as_ref())));
             }
         }
+        // What is in the way is not watched.
+        let plan = if taken.is_empty() { plan } else { plan.wake_after(IN_THE_WAY) };
         let ready = if taken.is_empty() {
             Condition::new("Ready", State::True, WellReason::Flowing, format!("{} flow", pump.size))
         } else {

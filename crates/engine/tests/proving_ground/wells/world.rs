@@ -15,6 +15,9 @@ use crate::house::Pump;
 /// An answer of the house is good for this long.
 const FRESH: Duration = Duration::from_mins(1);
 
+/// While an order is under way, for this long.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+
 /// What a decision needs to know of a child. Nothing of its content: that of a Secret is nobody's business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChildFacts {
@@ -53,8 +56,8 @@ pub struct World {
 pub fn observe(kinds: &Kinds, subject: &Subject, view: &View<'_>) -> World {
     let well = subject.object.as_ref();
     let question = well.and_then(|well| match (&well.status.pump, &well.status.order) {
-        (Some(id), _) => Some(Question::new("pump", id)),
-        (None, Some(order)) => Some(Question::new("order", &order.number)),
+        (Some(id), _) => Some((Question::new("pump", id), FRESH)),
+        (None, Some(order)) => Some((Question::new("order", &order.number), UNDER_WAY)),
         (None, None) => None,
     });
     let none = Seen::Known { value: None, read_at: Timestamp::UNIX_EPOCH };
@@ -75,6 +78,6 @@ pub fn observe(kinds: &Kinds, subject: &Subject, view: &View<'_>) -> World {
             .mine(&CONFIG_MAP)
             .map(|taps| taps.iter().map(|tap| ChildFacts::of(&CONFIG_MAP, tap)).collect()),
         places: wanted.unwrap_or_default().iter().map(place).collect(),
-        pump: question.map_or(none, |question| view.ask(question, FRESH)),
+        pump: question.map_or(none, |(question, max_age)| view.ask(question, max_age)),
     }
 }
