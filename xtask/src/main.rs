@@ -14,9 +14,11 @@ mod host;
 mod image;
 mod lab;
 mod lint;
+mod mutate;
 mod operator;
 mod process;
 mod rights;
+mod simulate;
 mod test;
 mod up;
 
@@ -39,6 +41,10 @@ enum Command {
     Up(up::Args),
     /// Run the tests; the last line is "N passed, N failed"
     Test(test::Args),
+    /// Play histories in which everything goes wrong that can
+    Simulate(simulate::Args),
+    /// Put known defects back into a copy, one by one, and look whether the simulation finds them
+    Mutate(mutate::Args),
     /// Show which of the operator's rights the last tests used; `cargo xtask test` keeps the record
     Rights,
     /// Check format, decisions, clippy, licences and bans of dependencies, and that generated files are current
@@ -78,6 +84,8 @@ async fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Test(args) => test::run(&args).await,
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Mutate(args) => mutate::run(&args),
         Command::Rights => rights::run(),
         Command::Lint => lint::run(),
         Command::Crds(args) => crds::run(args),

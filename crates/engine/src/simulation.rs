@@ -14,7 +14,7 @@ mod world;
 
 pub use faults::Fault;
 pub use network::Delays;
-pub use search::{Search, search};
+pub use search::{Bad, BadHistory, Search, search};
 pub use server::ApiServer;
 pub use tape::Tape;
 pub use world::{Played, Process, World, play, run};

@@ -8,7 +8,7 @@ use crate::object::ObjectRef;
 use crate::plan::{Plan, Stage, Step};
 
 impl Pass<'_> {
-    /// The deletions. Nothing of a kind that is not synced, and nothing while the spec that would name the children cannot be read.
+    /// The deletions. None while the spec that would name the children cannot be read.
     pub(super) fn prune(&self, looked: &Looked, plan: &Plan) -> Option<Stage> {
         let Looked { subject: Some(subject), observation: Observation::Seen(_) } = looked else {
             return None;
@@ -18,8 +18,8 @@ impl Pass<'_> {
         let named: Vec<&ObjectRef> = plan.named().collect();
         let steps: Vec<Step> = kinds
             .iter()
-            .filter(|kind| self.stores.synced(kind))
             .flat_map(|kind| {
+                // Nothing of a kind that is not known.
                 let found = self.stores.waking(kind, self.key).known().cloned().unwrap_or_default();
                 found.into_iter().map(move |object| (kind, object))
             })

@@ -318,3 +318,21 @@ fn carry_over(body: &mut Value, live: &Value, pointer: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_older_crd_drops_of_a_record_is_named() {
+        let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
+        let record = fields(json!({"order": {"number": "n", "at": 1}, "pump": null, "using": 3}));
+        let kept = |stored: Value| not_kept(&record, Some(&stored));
+        assert_eq!(kept(json!({"order": {"number": "n", "at": 1}, "using": 3, "others": true})), None);
+        assert_eq!(kept(json!({"order": {"number": "n"}, "using": 3})).as_deref(), Some("order.at"));
+        assert_eq!(kept(json!({"order": {"number": "n", "at": 1}})).as_deref(), Some("using"));
+        let all = kept(json!({"order": {"number": "n", "at": 1}, "using": 3, "pump": "p"}));
+        assert_eq!(all.as_deref(), Some("pump"));
+        assert_eq!(not_kept(&record, None).as_deref(), Some("order.at"));
+    }
+}

@@ -240,6 +240,28 @@ async fn a_status_does_not_take_back_what_its_own_plan_has_recorded() {
 }
 
 #[tokio::test]
+async fn ready_is_not_said_of_a_generation_whose_step_has_failed() {
+    let model = model();
+    let subject = SUBJECT.at("ns", "x");
+    let plan = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("it serves"));
+    model.refuse(&child(), ApiError::Unavailable("no answer".into()));
+    pass(&model, plan, 2, false).await;
+    assert_eq!(condition(&model, "Ready").0, "False", "it was never ready");
+    model.admit(&child());
+    pass(&model, plan, 0, false).await;
+    assert_eq!(condition(&model, "Ready").0, "True");
+    let nothing = |_: &Known| {
+        let effect = Step::Effect(Effect::new("try", "key".into(), &()));
+        Plan::none().stage(vec![effect]).status(ready("it serves"))
+    };
+    pass(&model, nothing, 2, false).await;
+    assert_eq!(condition(&model, "Ready").0, "True", "it was ready for this generation, and this will pass");
+    model.edit(&subject, |doc| doc["spec"] = json!({"size": 2}));
+    pass(&model, nothing, 2, false).await;
+    assert_eq!(condition(&model, "Ready").0, "False", "but not for the new one");
+}
+
+#[tokio::test]
 async fn all_steps_of_a_stage_are_tried_and_the_next_stage_needs_them_all() {
     let model = model();
     model.refuse(&child(), ApiError::Invalid("no".into()));

@@ -573,4 +573,32 @@ mod tests {
         queue.ended(&key(), now, PassEnd { forget: true, wake_after: Some(GATE), ..PassEnd::default() });
         assert_eq!((queue.slots.len(), queue.timers.len(), queue.deadline()), (0, 0, None));
     }
+
+    #[test]
+    fn waiting_for_an_answer_neither_ends_a_backoff_nor_begins_one() {
+        let (mut queue, mut now) = (Queue::default(), Instant::now());
+        for failures in 1..=5 {
+            queue.wake(&key());
+            let turn = turn(&mut queue, now).expect("its turn");
+            assert_eq!(turn.failures, failures - 1);
+            queue.ended(&key(), now, PassEnd { parked: true, ..PassEnd::default() });
+            queue.wake(&key());
+            queue.next(now, |_, _| true).expect("the answer");
+            queue.ended(&key(), now, PassEnd { failed: true, jitter: 0.5, ..PassEnd::default() });
+            assert_eq!(queue.deadline(), Some(now + backoff(failures, false, 0.5)));
+            now += backoff(failures, false, 0.5);
+        }
+    }
+
+    #[test]
+    fn what_waits_for_something_looks_again_by_itself_ever_later() {
+        let (mut queue, mut now) = (Queue::default(), Instant::now());
+        queue.wake(&key());
+        for seconds in [30, 60, 120, 240, 300, 300] {
+            turn(&mut queue, now).expect("its turn");
+            queue.ended(&key(), now, PassEnd { waits: true, ..PassEnd::default() });
+            assert_eq!(queue.deadline(), Some(now + Duration::from_secs(seconds)));
+            now += Duration::from_secs(seconds);
+        }
+    }
 }

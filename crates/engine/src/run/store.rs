@@ -648,4 +648,46 @@ mod tests {
         store.relist_ends(now());
         assert_eq!(store.get(&Key::parse("ns/a")).present().map(Object::resource_version), Some("v07"));
     }
+
+    #[test]
+    fn while_the_code_of_a_watch_panics_at_an_object_no_list_is_complete_and_the_watch_goes_on() {
+        let store = Store::new(Watch::new(KIND, |object| {
+            assert_ne!(object.text("/group"), "bad", "a mistake");
+            Wakes::Keys(vec![Key::parse("ns/owner")])
+        }));
+        store.relist_begins();
+        store.upsert(object("a", 1, "", "good"), now());
+        store.upsert(object("b", 2, "", "good"), now());
+        store.relist_ends(now());
+        assert!(
+            store.upsert(object("b", 3, "", "bad"), now()).all,
+            "all must know that the list is not complete"
+        );
+        let owner = Key::parse("ns/owner");
+        let why = |seen: Seen<Vec<Object>>| seen.why().map(ToString::to_string).unwrap_or_default();
+        assert!(why(store.waking(&owner)).contains("a mistake"), "{}", why(store.waking(&owner)));
+        assert!(store.list().known().is_none() && store.get(&Key::parse("ns/b")).known().is_none());
+        assert!(store.get(&Key::parse("ns/a")).present().is_some(), "what can be read can be looked at");
+        assert!(store.upsert(object("b", 4, "", "good"), now()).all);
+        assert_eq!(store.waking(&owner).known().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn a_list_that_is_required_counts_from_its_beginning_and_without_it_nothing_is_known() {
+        let store = store();
+        store.relist_begins();
+        store.require_list();
+        store.relist_ends(now());
+        assert!(!store.settled(), "that list began too early");
+        store.relist_begins();
+        assert!(store.relist_ends(now()).all && store.settled(), "this one did not, and everybody is woken");
+        store.failing("refused");
+        assert!(store.list().known().is_some(), "what was listed is still the best that is known");
+        store.require_list();
+        assert!(store.failing("refused").all);
+        let why = store.list().why().map(ToString::to_string);
+        assert_eq!((store.settled(), why.as_deref()), (true, Some("unreachable: refused")));
+        store.relist_begins();
+        assert!(store.relist_ends(now()).all && store.list().known().is_some());
+    }
 }

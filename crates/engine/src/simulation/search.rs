@@ -23,24 +23,35 @@ pub struct Search {
     /// How long it took.
     pub took: Duration,
     /// Those that ended badly: the first, unless all were wanted.
-    pub bad: Vec<Bad>,
+    pub bad: Vec<BadHistory>,
 }
 
 /// A history that ended badly.
-pub struct Bad {
+pub struct BadHistory {
     /// Its seed.
     pub seed: u64,
     /// As it was first played.
     pub first: Played,
-    /// With as many choices set to 0 as possible; not made when all were wanted.
+    /// With as many choices set to 0 as possible, where that was wanted.
     pub shortest: Option<Played>,
 }
 
-/// Plays the histories of `seeds` until one ends badly, unless `all` are wanted, or the time is over.
+/// What to do about histories that end badly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    /// The first ends the search, and is made as short as possible.
+    Shorten,
+    /// The first ends the search.
+    Stop,
+    /// All of them are wanted.
+    All,
+}
+
+/// Plays the histories of `seeds` until one ends badly, unless all of those are wanted, or the time is over.
 pub fn search(
     seeds: impl IntoIterator<Item = u64>,
     limit: Duration,
-    all: bool,
+    bad: Bad,
     play: impl Fn(Tape) -> std::io::Result<Played>,
 ) -> std::io::Result<Search> {
     let started = Runtime::instant();
@@ -53,9 +64,9 @@ pub fn search(
             *found.faults.entry(*fault).or_default() += times;
         }
         if played.end.is_err() {
-            let shortest = if all { None } else { Some(shorten(&played, &play)?) };
-            found.bad.push(Bad { seed, first: played, shortest });
-            if !all {
+            let shortest = if bad == Bad::Shorten { Some(shorten(&played, &play)?) } else { None };
+            found.bad.push(BadHistory { seed, first: played, shortest });
+            if bad != Bad::All {
                 break;
             }
         }

@@ -10,7 +10,7 @@ use aquifer_engine::metrics::Metrics;
 use aquifer_engine::model::WriteFault;
 use aquifer_engine::process::{Family, Runnable};
 use aquifer_engine::runtime::Runtime;
-use aquifer_engine::simulation::{Played, Tape, World, play, search};
+use aquifer_engine::simulation::{Bad, Played, Tape, World, play, search};
 use aquifer_engine::{Class, Failure, Kind, Object};
 use async_trait::async_trait;
 use serde_json::json;
@@ -231,14 +231,19 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// `AQUIFER_SEED` is the first seed, `AQUIFER_SEEDS` how many, `AQUIFER_SECONDS` how long at most; with `AQUIFER_ALL` it goes on
-/// after the first that ends badly.
+/// `AQUIFER_SEED` is the first seed, `AQUIFER_SEEDS` how many, `AQUIFER_SECONDS` how long at most; with `AQUIFER_ALL=1` it goes on
+/// after the first that ends badly, with `AQUIFER_SHORTEN=0` that one is not shortened.
 #[test]
 fn whatever_goes_wrong_nothing_is_lost_or_done_twice_and_in_the_end_all_is_well() {
     let first = from_environment("AQUIFER_SEED", 1);
     let seeds = first..first + from_environment("AQUIFER_SEEDS", 1_000_000);
     let limit = Duration::from_secs(from_environment("AQUIFER_SECONDS", 15));
-    let found = search(seeds, limit, from_environment("AQUIFER_ALL", 0) == 1, history).unwrap();
+    let bad = match (from_environment("AQUIFER_ALL", 0), from_environment("AQUIFER_SHORTEN", 1)) {
+        (1, _) => Bad::All,
+        (_, 0) => Bad::Stop,
+        _ => Bad::Shorten,
+    };
+    let found = search(seeds, limit, bad, history).unwrap();
     println!("{found}");
     assert!(found.bad.is_empty(), "see above");
 }
