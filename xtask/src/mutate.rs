@@ -1,14 +1,16 @@
-//! `cargo xtask mutate`: puts known defects back into a scratch copy of the engine, one by one, and looks whether the simulation
-//! finds each.
+//! `cargo xtask mutate`: puts known defects back into a scratch copy of the engine, one by one, and looks whether each is found:
+//! by the simulation, or by the unit test that the patch names after `Test: `.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args as Flags;
 
 use crate::process::{self, took};
+use crate::simulate::TEST;
 
 /// Where the defects are, each a patch with a word about it in front.
 const MUTATIONS: &str = "crates/engine/mutations";
@@ -30,7 +32,13 @@ pub fn run(args: &Args) -> Result<()> {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         apply(&tree, &patch, false)?;
         let begin = Instant::now();
-        let found = finds(&tree, args.seconds).with_context(|| format!("cannot try {name}"));
+        let content = fs::read_to_string(&patch)?;
+        let test = content.lines().find_map(|line| line.strip_prefix("Test: "));
+        let found = match test {
+            Some(test) => test_finds(&tree, test),
+            None => simulation_finds(&tree, args.seconds),
+        };
+        let found = found.with_context(|| format!("cannot try {name}"));
         apply(&tree, &patch, true)?;
         if let Some(how) = found? {
             println!("{name}: found after {}: {how}", took(begin.elapsed()));
@@ -39,7 +47,7 @@ pub fn run(args: &Args) -> Result<()> {
             missed.push(name);
         }
     }
-    ensure!(missed.is_empty(), "the simulation does not find {}", missed.join(", "));
+    ensure!(missed.is_empty(), "nothing finds {}", missed.join(", "));
     Ok(())
 }
 
@@ -59,7 +67,8 @@ fn patches(filter: Option<&str>) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(process::root().join(MUTATIONS))? {
         let path = entry?.path();
-        let named = |filter: &str| path.to_string_lossy().contains(filter);
+        let named =
+            |filter: &str| path.file_stem().is_some_and(|name| name.to_string_lossy().contains(filter));
         if path.extension().is_some_and(|extension| extension == "patch") && filter.is_none_or(named) {
             found.push(path);
         }
@@ -82,22 +91,32 @@ fn apply(tree: &Path, patch: &Path, reverse: bool) -> Result<()> {
     process::run(&mut command)
 }
 
+fn cargo(tree: &Path, args: &[&str]) -> Command {
+    let mut command = process::cargo(&["test", "--quiet", "--package", "aquifer-engine"]);
+    command.args(args).current_dir(tree).env("CARGO_TARGET_DIR", process::target_dir());
+    command
+}
+
+/// Whether a unit test fails.
+fn test_finds(tree: &Path, test: &str) -> Result<Option<String>> {
+    process::run(&mut cargo(tree, &["--lib", "--no-run"]))?;
+    let played = cargo(tree, &["--lib", "--", "--exact", test]).output().context("cannot run the test")?;
+    let ran = String::from_utf8_lossy(&played.stdout).contains("running 1 test");
+    ensure!(ran, "there is no test {test}");
+    Ok((!played.status.success()).then(|| test.to_owned()))
+}
+
 /// What the simulation says of the first history that ends badly; none when all end well.
-fn finds(tree: &Path, seconds: u64) -> Result<Option<String>> {
-    let mut build =
-        process::cargo(&["test", "--package", "aquifer-engine", "--test", "proving_ground", "--no-run"]);
-    build.current_dir(tree).env("CARGO_TARGET_DIR", process::target_dir());
-    process::run(build.args(["--quiet"]))?;
-    let mut play =
-        process::cargo(&["test", "--package", "aquifer-engine", "--test", "proving_ground", "--quiet"]);
-    play.current_dir(tree).env("CARGO_TARGET_DIR", process::target_dir());
-    play.args(["--", "--exact", crate::simulate::TEST, "--nocapture"]);
+fn simulation_finds(tree: &Path, seconds: u64) -> Result<Option<String>> {
+    process::run(&mut cargo(tree, &["--test", "proving_ground", "--no-run"]))?;
+    let mut play = cargo(tree, &["--test", "proving_ground", "--", "--exact", TEST, "--nocapture"]);
     play.env("AQUIFER_SECONDS", seconds.to_string()).env("AQUIFER_SHORTEN", "0");
     let played = play.output().context("cannot play the simulation")?;
+    let said = String::from_utf8_lossy(&played.stdout).into_owned();
+    ensure!(said.contains("running 1 test"), "there is no test {TEST}");
     if played.status.success() {
         return Ok(None);
     }
-    let said = String::from_utf8_lossy(&played.stdout).into_owned();
     let bad = said.lines().find(|line| line.contains(" ends badly: "));
     let bad = bad.context("the simulation failed without a history that ends badly")?;
     Ok(Some(bad.chars().take(160).collect()))

@@ -25,6 +25,7 @@ use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
 use crate::object::{Key, Object, ObjectRef};
 use crate::outside::Outside;
+use crate::panic_text::panic_text;
 #[cfg(any(test, feature = "simulation"))]
 use crate::plan::Plan;
 use crate::question::Question;
@@ -142,8 +143,7 @@ impl Pass<'_> {
             Ok(Err(failure)) => failure,
             Err(panic) => {
                 outcome.panicked = true;
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                let said = said.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
+                let said = panic_text(&*panic);
                 Failure::bug(format!("a pass over {} panicked: {said}", self.key))
             }
         };

@@ -9,6 +9,7 @@ pub(crate) mod latest;
 pub(crate) mod lock;
 pub mod metrics;
 pub(crate) mod outside;
+pub(crate) mod panic_text;
 pub mod process;
 pub(crate) mod queue;
 pub(crate) mod readiness;

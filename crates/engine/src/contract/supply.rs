@@ -1,8 +1,8 @@
 //! Dividing a supply among claimants so that the sum never exceeds it, whoever leads and whatever lands late. Pure.
 //!
 //! A grant is a write to a claimant, guarded by its version; that alone does not guard the sum. So what is about to be granted is
-//! first recorded in the supply's own status, again guarded by its version. Whoever decides next counts it as taken, and ends
-//! each grant whose outcome is not known by making it: then the claimant has another version, and a late write is refused.
+//! first recorded in the supply's own status, again guarded by its version. Whoever decides next first makes each grant whose
+//! outcome is not known: then the claimant has another version, and a late write is refused.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,8 @@ pub struct Reservation {
 /// What to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Division {
-    /// What the supply must have recorded before anything is granted; the same as it has if nothing is to be written.
+    /// What the supply's status shall say. If it is not empty and not what the status says, it must be recorded before anything is
+    /// granted; if it is empty, the status of the pass clears it.
     pub reserved: Vec<Reservation>,
     /// The claimants to write to, by their place in the list, and what each is granted.
     pub grants: Vec<(usize, u64)>,

@@ -32,7 +32,7 @@ impl Health {
         let stores = lock(&self.stores);
         stores
             .iter()
-            .filter(|store| !store.settled())
+            .filter(|store| !store.answered())
             .map(|store| store.watch().kind.plural.to_string())
             .collect()
     }

@@ -135,7 +135,7 @@ impl Runner {
         let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
         // Whether all keys have been woken since leadership began, or since a resync was due.
         let (mut all_woken, mut bootstrapped) = (false, false);
-        // One replica alone has no predecessor.
+        // Without a Lease nobody has led before: the first lists are new enough.
         let mut led = self.context.leadership.is_always();
         loop {
             let leads = self.context.leadership.is_current();
@@ -169,6 +169,9 @@ impl Runner {
                     // A burst of events is taken whole before the next pass starts. Without leadership it is dropped: a queue
                     // that nobody works off would only grow, and with leadership all keys are woken.
                     for woken in std::iter::once(first).chain(std::iter::from_fn(|| events.try_recv().ok())) {
+                        if woken.panicked {
+                            self.context.metrics.panicked(self.shared.controller.name());
+                        }
                         if leads {
                             self.take(&woken);
                         }
@@ -418,5 +421,5 @@ async fn look(shared: Arc<Shared>, question: Question) {
             break keys;
         }
     };
-    let _ = shared.wake.send(Woken { keys, all: false });
+    let _ = shared.wake.send(Woken { keys, ..Woken::default() });
 }

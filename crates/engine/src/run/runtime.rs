@@ -51,7 +51,7 @@ impl Runtime {
         Self(Arc::new(Inner { clock, random: Mutex::new(random), tasks: Mutex::default() }))
     }
 
-    /// The wall clock: for people, and for times that the API server wrote. Nothing that must be safe compares two of them.
+    /// The wall clock: for people, for times that the API server wrote, and for waits that allow for clocks that differ.
     pub fn now(&self) -> Timestamp {
         match &self.0.clock {
             Clock::System => Timestamp::now(),

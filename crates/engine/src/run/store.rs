@@ -10,6 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::kept::restored;
 use crate::object::{Key, Object, revision};
+use crate::panic_text::panic_text;
 use crate::readiness::{Census, Readiness};
 use crate::seen::{Seen, Why};
 use crate::watch::{Wakes, Watch};
@@ -44,7 +45,7 @@ enum SyncState {
     #[default]
     NotSynced,
     NotServed,
-    /// The first list does not succeed; what the server says.
+    /// The first list, or one that was required, does not succeed; what the server says.
     Failing(String),
     Synced,
 }
@@ -79,6 +80,8 @@ pub struct Woken {
     pub keys: BTreeSet<Key>,
     /// All keys of the controller.
     pub all: bool,
+    /// The code of the watch panicked at an object.
+    pub panicked: bool,
 }
 
 impl Woken {
@@ -147,7 +150,7 @@ impl Store {
         // The family's code: a mistake in it must not end the watch.
         let mut new = match catch_unwind(AssertUnwindSafe(|| self.entry(object))) {
             Ok(new) => new,
-            Err(panic) => return self.is_unreadable(key, revision, said(&*panic), now),
+            Err(panic) => return self.is_unreadable(key, revision, panic_text(&*panic), now),
         };
         let mut inner = self.write();
         inner.read_at = now;
@@ -211,7 +214,7 @@ impl Store {
             relisted.insert(key.clone());
         }
         let news = inner.unreadable.insert(key, said).is_none();
-        Woken { all: news, ..Woken::default() }
+        Woken { all: news, panicked: true, ..Woken::default() }
     }
 
     fn time_readiness(&self, old: Option<&Entry>, new: &Entry, now: Timestamp) {
@@ -265,7 +268,7 @@ impl Store {
         Woken { all: news, ..Woken::default() }
     }
 
-    /// What is here may be too old for what is to be decided now: it does not count before a new list is complete.
+    /// What is here may be too old for what is to be decided now: nothing shall be decided before a new list is complete.
     pub(crate) fn require_list(&self) {
         self.write().required = Required::Asked;
     }
@@ -276,10 +279,15 @@ impl Store {
         if inner.state == SyncState::Synced && inner.required == Required::No {
             return Woken::default();
         }
-        let news = !matches!(inner.state, SyncState::Failing(_));
+        let news = inner.required != Required::No || !matches!(inner.state, SyncState::Failing(_));
         inner.state = SyncState::Failing(said.to_owned());
         inner.required = Required::No;
         Woken { all: news, ..Woken::default() }
+    }
+
+    /// Whether it has ever answered.
+    pub(crate) fn answered(&self) -> bool {
+        self.read().state != SyncState::NotSynced
     }
 
     /// Whether it can answer at all (that a kind is not served, or cannot be read, is an answer too).
@@ -288,7 +296,7 @@ impl Store {
         inner.state != SyncState::NotSynced && inner.required == Required::No
     }
 
-    /// Whether the first list is complete.
+    /// Whether its list is complete.
     pub fn synced(&self) -> bool {
         self.read().state == SyncState::Synced
     }
@@ -396,11 +404,6 @@ impl Store {
 
 fn unreadable<T>(key: &Key, said: &str) -> Seen<T> {
     Seen::Unknown(Why::Unreachable(format!("a bug of Aquifer: its code panicked at {key}: {said}")))
-}
-
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<String>().map(String::as_str);
-    said.or_else(|| panic.downcast_ref().copied()).unwrap_or_default().to_owned()
 }
 
 /// How far a cache must have come.
@@ -687,6 +690,9 @@ mod tests {
         assert!(store.failing("refused").all);
         let why = store.list().why().map(ToString::to_string);
         assert_eq!((store.settled(), why.as_deref()), (true, Some("unreachable: refused")));
+        store.require_list();
+        assert!(store.failing("refused").all, "who waits for the new list must learn that it failed too");
+        assert!(store.answered(), "that nothing can be known is an answer");
         store.relist_begins();
         assert!(store.relist_ends(now()).all && store.list().known().is_some());
     }

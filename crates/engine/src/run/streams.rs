@@ -234,7 +234,7 @@ impl Stream {
         let mut subscribers = lock(&self.subscribers);
         subscribers.retain(|subscriber| {
             let woken = change(&subscriber.store);
-            let quiet = !woken.all && woken.keys.is_empty();
+            let quiet = woken == Woken::default();
             if quiet { !subscriber.wakes.is_closed() } else { subscriber.wakes.send(woken).is_ok() }
         });
         !subscribers.is_empty()

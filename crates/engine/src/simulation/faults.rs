@@ -47,17 +47,13 @@ pub enum Fault {
     OutsideRefuses,
     /// The outside does what it is told and does not say so.
     OutsideReplyLost,
-    /// The outside does what it is told later than it says that it did not.
+    /// The outside says that it failed, and does what it was told later.
     OutsideLandsLater,
-    /// Family code panics.
-    Panic,
-    /// A user or stranger interferes.
-    Interference,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 19] = [
         Self::Conflict,
         Self::TooManyRequests,
         Self::ServerError,
@@ -77,8 +73,6 @@ impl Fault {
         Self::OutsideRefuses,
         Self::OutsideReplyLost,
         Self::OutsideLandsLater,
-        Self::Panic,
-        Self::Interference,
     ];
 }
 

@@ -81,6 +81,7 @@ pub fn search(
 /// Sets ever smaller parts of the choices to 0, and keeps what still ends badly.
 fn shorten(bad: &Played, play: impl Fn(Tape) -> std::io::Result<Played>) -> std::io::Result<Played> {
     let mut shortest = play(Tape::replay(bad.choices.clone()))?;
+    assert_eq!(kind_of(&shortest), kind_of(bad), "one tape must give one history");
     let mut part = shortest.choices.len().div_ceil(2);
     let begun = Runtime::instant();
     while part > 0 && begun.elapsed() < SHORTENING {

@@ -53,7 +53,7 @@ impl ApiServer {
         kube::Client::new(Connection { server: Arc::clone(self), caller: caller.into() }, "default")
     }
 
-    /// Every request with its answer, in the order in which the server carried them out.
+    /// What has happened: every request with its answer, and notes.
     pub fn history(&self) -> Vec<String> {
         lock(&self.history).clone()
     }
@@ -100,6 +100,7 @@ impl ApiServer {
                 Err(broken)
             }
             Some(Fault::DoneButTimeout) => {
+                self.record(&received, 504, "is carried out");
                 self.reply(received).await;
                 Ok(failure(504, "Timeout", "the request did not complete in time"))
             }

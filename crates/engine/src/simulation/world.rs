@@ -18,6 +18,7 @@ use crate::lease::Timing;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::object::Kind;
+use crate::panic_text::panic_text;
 use crate::process::{self, Ended, Family, Health, LeaseSettings, Settings, Signal};
 use crate::runtime::Runtime;
 
@@ -95,9 +96,11 @@ pub fn play(
     script: impl AsyncFnOnce(&World) -> Result<(), String>,
 ) -> std::io::Result<Played> {
     let tokio = paused()?;
-    let world = tokio.block_on(async { World::new(0, Network::with_faults(tape), kinds) });
+    let seed = tape.below(u64::MAX);
+    let world = tokio.block_on(async { World::new(seed, Network::with_faults(tape), kinds) });
     let played = AssertUnwindSafe(|| tokio.block_on(script(&world)));
-    let end = std::panic::catch_unwind(played).unwrap_or_else(|panic| Err(said(&*panic)));
+    let end = std::panic::catch_unwind(played)
+        .unwrap_or_else(|panic| Err(format!("a panic: {}", panic_text(&*panic))));
     world.runtime.end();
     Ok(Played {
         end,
@@ -105,11 +108,6 @@ pub fn play(
         choices: world.network.tape().entries(),
         faults: world.network.struck(),
     })
-}
-
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<String>().map(String::as_str);
-    said.or_else(|| panic.downcast_ref().copied()).unwrap_or("a panic").to_owned()
 }
 
 fn paused() -> std::io::Result<tokio::runtime::Runtime> {
@@ -211,11 +209,6 @@ impl World {
         self.network.tape().below(limit)
     }
 
-    /// Whether one of these happens now; mostly none.
-    pub fn strike(&self, of: &[Fault]) -> Option<Fault> {
-        self.network.strike(of)
-    }
-
     /// From now on nothing goes wrong.
     pub fn end_faults(&self) {
         self.network.end_faults();
@@ -238,6 +231,9 @@ impl World {
         const OF_ORDERS: &[Fault] =
             &[Fault::OutsideSlow, Fault::OutsideRefuses, Fault::OutsideReplyLost, Fault::OutsideLandsLater];
         let fault = self.network.strike(if changes { OF_ORDERS } else { OF_QUESTIONS });
+        if let Some(fault) = fault {
+            self.server.note(&format!("the outside: {fault:?}"));
+        }
         let world = self.clone();
         let (answered, answer) = tokio::sync::oneshot::channel();
         self.runtime.spawn(async move {

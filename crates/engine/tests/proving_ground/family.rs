@@ -14,7 +14,7 @@ pub const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
 pub const GROUP: &str = "proving.aquifer.storage";
 /// Label on everything of one run: runs share a cluster and must not see each other.
 pub const RUN: &str = "proving.aquifer.storage/run";
-/// Annotation of a well at which the code of the family panics: `watch` or `decide`.
+/// Annotation of a well; at the value `watch` the code of a watch panics.
 pub const PANIC: &str = "proving.aquifer.storage/panic";
 pub const FINALIZER: &str = "proving.aquifer.storage/well";
 

@@ -71,6 +71,10 @@ impl Case<'_> {
                 let scrap = effect(well, "scrap", "scrap", &pump.id, &Scrapping { id: pump.id.clone() });
                 return Plan::none().stage(vec![scrap]).status(report("the pump is being scrapped"));
             }
+            Seen::Known { value: None, .. } if !self.order_settled(&well.status) => {
+                let message = "the pump house has not confirmed the order; it is asked again";
+                return Plan::none().wake_after(self.look_again()).status(report(message));
+            }
             Seen::Known { value: None, .. } => {}
         }
         let fittings: Vec<&ChildFacts> = self.taps().chain(self.world.meter.present()).collect();
@@ -136,6 +140,10 @@ impl Case<'_> {
                 let message = "the pump is being resized";
                 self.waiting(plan.stage(vec![resize]), &status, WellReason::Resizing, message)
             }
+            None if !self.order_settled(&status) => {
+                let message = "the pump house has not confirmed the order; it is asked again";
+                self.waiting(plan.wake_after(self.look_again()), &status, WellReason::PumpHouse, message)
+            }
             None if allotted == 0 => {
                 (status.pump, status.order, status.using) = (None, None, 0);
                 self.waiting(plan, &status, WellReason::Dry, "the spring has nothing left")
@@ -145,12 +153,6 @@ impl Case<'_> {
             }
             None => {
                 status.pump = None;
-                let settled = |order: &Order| self.answered_at() >= order.at + self.arrives_within;
-                if status.order.as_ref().is_some_and(|order| !settled(order)) {
-                    let message = "the pump house has not confirmed the order; it is asked again";
-                    let plan = plan.wake_after(LOOK_AGAIN.min(self.arrives_within));
-                    return self.waiting(plan, &status, WellReason::PumpHouse, message);
-                }
                 // The number says when it was first ordered, so it is another one each time: only the record finds it again.
                 let number = || format!("{}-{}", well.uid, now.as_second());
                 let order = match status.order.clone() {
@@ -174,12 +176,17 @@ impl Case<'_> {
         }
     }
 
-    /// When the house was asked about the pump.
-    fn answered_at(&self) -> Timestamp {
-        match &self.world.pump {
+    /// Whether an order that the house does not know will never arrive there.
+    fn order_settled(&self, status: &WellStatus) -> bool {
+        let asked_at = match &self.world.pump {
             Seen::Known { read_at, .. } => *read_at,
             Seen::Unknown(_) => Timestamp::UNIX_EPOCH,
-        }
+        };
+        status.order.as_ref().is_none_or(|order| asked_at >= order.at + self.arrives_within)
+    }
+
+    fn look_again(&self) -> Duration {
+        LOOK_AGAIN.min(self.arrives_within)
     }
 
     /// The pump runs: the meter on it, then the taps.
