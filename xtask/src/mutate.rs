@@ -93,7 +93,8 @@ fn apply(tree: &Path, patch: &Path, reverse: bool) -> Result<()> {
 
 fn cargo(tree: &Path, args: &[&str]) -> Command {
     let mut command = process::cargo(&["test", "--quiet", "--package", "aquifer-engine"]);
-    command.args(args).current_dir(tree).env("CARGO_TARGET_DIR", process::target_dir());
+    // A target directory of its own: cargo would take what is built here for what is built from our own tree.
+    command.args(args).current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
     command
 }
 

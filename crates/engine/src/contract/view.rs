@@ -126,7 +126,10 @@ impl View<'_> {
         match self.outside.get(&question, max_age, self.key, self.now) {
             Seen::Known { value, read_at } => match serde_json::from_value(value) {
                 Ok(value) => Seen::Known { value, read_at },
-                Err(error) => Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}"))),
+                Err(error) => {
+                    self.unanswered.set(true);
+                    Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}")))
+                }
             },
             Seen::Unknown(Why::Reading) => {
                 self.wants.borrow_mut().push(Want::Answer(question));

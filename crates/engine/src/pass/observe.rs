@@ -9,6 +9,7 @@ use super::{Pass, PassState};
 use crate::cluster::{ApiError, Cluster};
 use crate::failure::Failure;
 use crate::object::{Object, ObjectRef};
+use crate::seen::Why;
 use crate::view::{Fresh, View, Want};
 
 /// Looks at the world before one decision: each may ask for what the one before revealed.
@@ -40,6 +41,9 @@ impl Pass<'_> {
                 };
                 // That the owner is gone is confirmed before anything is decided about its children.
                 let seen = view.get(&target);
+                if let Some(Why::Unreachable(said)) = seen.why() {
+                    return Err(Failure::bug(format!("cannot read {target}: {said}")));
+                }
                 match seen.known() {
                     None if view.wants.borrow().is_empty() => return Ok(None),
                     None => (None, view.wants.take()),

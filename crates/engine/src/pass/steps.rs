@@ -2,6 +2,7 @@
 //! and not at all when nothing would change.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use aquifer_base::{ResourceVersion, Sealed, Uid};
@@ -13,6 +14,7 @@ use crate::cluster::{ApiError, Verb};
 use crate::failure::{Class, Failure};
 use crate::intent::{drift, foreign_additions, marked};
 use crate::object::{Key, Kind, Object, ObjectRef, revision};
+use crate::panic_text::panic_text;
 use crate::plan::{Child, Deletion, Effect, Expect, Mint, Record, Stage, Step};
 use crate::store::Progress;
 use crate::stores::Stores;
@@ -82,8 +84,16 @@ impl Executor<'_> {
     /// Runs a stage: all steps are tried.
     pub async fn stage(&self, stage: &Stage, fresh: &Fresh) -> Vec<Done> {
         // Boxed: the compiler cannot see through a stream of borrowing futures that they may be sent.
-        let steps: Vec<_> = stage.steps.iter().map(|step| self.step(step, fresh).boxed()).collect();
+        let steps: Vec<_> = stage.steps.iter().map(|step| self.caught(step, fresh).boxed()).collect();
         futures::stream::iter(steps).buffer_unordered(CONCURRENT_STEPS).collect().await
+    }
+
+    /// A panic in one step must not make us forget what the others have done.
+    async fn caught(&self, step: &Step, fresh: &Fresh) -> Done {
+        let done = AssertUnwindSafe(self.step(step, fresh)).catch_unwind().await;
+        done.unwrap_or_else(|panic| {
+            Done::Failed(Failure::bug(format!("a step for {} panicked: {}", self.owner, panic_text(&*panic))))
+        })
     }
 
     async fn step(&self, step: &Step, fresh: &Fresh) -> Done {

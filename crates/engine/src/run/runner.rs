@@ -238,6 +238,7 @@ impl Runner {
             let Some(turn) = self.queue.next(Runtime::instant(), reached) else { return true };
             if !self.shared.stores.all().any(|store| store.wakes(&turn.key)) {
                 // The object and all that named it are gone.
+                self.shared.outside.read_by(&turn.key);
                 self.queue.ended(
                     &turn.key,
                     Runtime::instant(),

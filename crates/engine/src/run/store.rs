@@ -34,6 +34,8 @@ struct Inner {
     groups: BTreeMap<String, Vec<Key>>,
     /// During a relist: what it has shown so far.
     relisted: Option<BTreeSet<Key>>,
+    /// The highest revision that it has shown. It counts only when the list is complete: lists are sorted by name.
+    relisted_to: u64,
     /// Only what a list shows that begins after this was asked for is good enough.
     required: Required,
     /// Objects at which the family's code panicked, with what it said. While there is one, no list of ours is complete.
@@ -139,6 +141,7 @@ impl Store {
     pub fn relist_begins(&self) {
         let mut inner = self.write();
         inner.relisted = Some(BTreeSet::new());
+        inner.relisted_to = 0;
         if inner.required == Required::Asked {
             inner.required = Required::Begun;
         }
@@ -154,7 +157,7 @@ impl Store {
         };
         let mut inner = self.write();
         inner.read_at = now;
-        inner.progress = inner.progress.max(revision);
+        inner.reaches(revision);
         if let Some(relisted) = &mut inner.relisted {
             relisted.insert(key.clone());
         }
@@ -209,7 +212,7 @@ impl Store {
         tracing::error!(kind = %self.watch.kind.plural, %key, said, "A bug: the code of a watch panicked at this object");
         let mut inner = self.write();
         inner.read_at = now;
-        inner.progress = inner.progress.max(revision);
+        inner.reaches(revision);
         if let Some(relisted) = &mut inner.relisted {
             relisted.insert(key.clone());
         }
@@ -249,7 +252,10 @@ impl Store {
             let group = inner.remove(&key, &mut woken);
             inner.wake_group(group.as_ref(), &mut woken);
         }
+        inner.progress = inner.progress.max(inner.relisted_to);
+        let unreadable = !inner.unreadable.is_empty();
         inner.unreadable.retain(|key, _| shown.contains(key));
+        woken.all |= unreadable && inner.unreadable.is_empty();
         let required = inner.required == Required::Begun;
         if required {
             inner.required = Required::No;
@@ -263,7 +269,8 @@ impl Store {
     /// The server does not serve the kind. What was known of it is unknown now.
     pub fn not_served(&self) -> Woken {
         let mut inner = self.write();
-        let news = inner.state != SyncState::NotServed;
+        // Also when it was known: somebody may wait for a list that was required.
+        let news = inner.required != Required::No || inner.state != SyncState::NotServed;
         *inner = Inner { state: SyncState::NotServed, ..Inner::default() };
         Woken { all: news, ..Woken::default() }
     }
@@ -418,6 +425,12 @@ pub(crate) enum Progress {
 }
 
 impl Inner {
+    /// An object of this revision was shown.
+    fn reaches(&mut self, revision: u64) {
+        let so_far = if self.relisted.is_some() { &mut self.relisted_to } else { &mut self.progress };
+        *so_far = revision.max(*so_far);
+    }
+
     fn answer<T>(&self, value: impl FnOnce(&Self) -> T) -> Seen<T> {
         match &self.state {
             SyncState::NotSynced => Seen::Unknown(Why::NotSynced),
@@ -695,5 +708,30 @@ mod tests {
         assert!(store.answered(), "that nothing can be known is an answer");
         store.relist_begins();
         assert!(store.relist_ends(now()).all && store.list().known().is_some());
+    }
+
+    #[test]
+    fn half_a_list_does_not_show_that_the_cache_has_come_as_far_as_a_write() {
+        let store = store();
+        store.relist_begins();
+        store.upsert(object("z", 5, "", ""), now());
+        store.relist_ends(now());
+        store.relist_begins();
+        store.upsert(object("a", 300, "", ""), now());
+        let z = Key::parse("ns/z");
+        assert!(!store.reached(&z, &Progress::Revision(100)), "what the list shows of z is still to come");
+        store.upsert(object("z", 100, "", ""), now());
+        assert!(store.reached(&z, &Progress::Revision(100)));
+        store.relist_ends(now());
+        assert!(store.reached(&Key::parse("ns/gone"), &Progress::Revision(300)));
+    }
+
+    #[test]
+    fn that_a_kind_is_still_not_served_wakes_who_waits_for_its_list() {
+        let store = store();
+        assert!(store.not_served().all);
+        assert!(!store.not_served().all);
+        store.require_list();
+        assert!(store.not_served().all && store.settled());
     }
 }

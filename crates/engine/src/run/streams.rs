@@ -29,8 +29,11 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_LAST: Duration = Duration::from_secs(15);
 /// A list of which nothing comes for so long is begun again.
 const LIST_IDLE: Duration = Duration::from_secs(20);
-/// The same for a watch. When nothing happens, the API server says so about once a minute.
+/// The same for a watch.
 const WATCH_IDLE: Duration = Duration::from_secs(80);
+/// After so many seconds the API server ends a watch, and it is taken up where it ended. So something is heard of it even where
+/// there are no bookmarks.
+const WATCH_LASTS: u32 = 60;
 /// How long lists may fail before that is an answer: that nothing can be known.
 const FAILING: Duration = Duration::from_secs(10);
 /// So many errors in a row, and the list is begun anew.
@@ -157,16 +160,24 @@ impl Stream {
                         continue;
                     }
                     tracing::warn!(kind = %scope.kind.plural, "The API server says nothing; listing again");
-                    trouble.pause();
-                    return !trouble.is_lasting() || self.failing("the API server does not answer");
+                    let pause = trouble.pause();
+                    if trouble.is_lasting() && !self.failing("the API server does not answer") {
+                        return false;
+                    }
+                    tokio::time::sleep(pause).await;
+                    return true;
                 }
             };
             match event {
                 None => return true,
                 Some(Ok(event)) => {
-                    listed |= matches!(event, Event::InitDone);
-                    if listed {
-                        *trouble = Trouble::default();
+                    match event {
+                        Event::Init => listed = false,
+                        Event::InitDone => {
+                            listed = true;
+                            *trouble = Trouble::default();
+                        }
+                        _ => {}
                     }
                     if !self.tell(event, scope, runtime.now()) {
                         return false;
@@ -250,7 +261,7 @@ fn api(client: Client, scope: &Scope) -> Api<DynamicObject> {
 }
 
 fn config(scope: &Scope) -> watcher::Config {
-    let mut config = watcher::Config::default();
+    let mut config = watcher::Config::default().timeout(WATCH_LASTS);
     if let Some(labels) = &scope.labels {
         config = config.labels(labels);
     }
