@@ -144,6 +144,8 @@ impl fmt::Display for Search {
                     said(shortest),
                     shortest.history.join("\n")
                 )?;
+            } else if self.bad.len() == 1 {
+                write!(f, "\n{}", bad.first.history.join("\n"))?;
             }
         }
         Ok(())

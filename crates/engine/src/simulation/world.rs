@@ -220,17 +220,14 @@ impl World {
         self.server.note(what);
     }
 
-    /// Has something done outside Kubernetes, as a task of its own that goes on when whoever asked is gone. None when the caller
-    /// does not learn what came of it.
+    /// Has something done outside Kubernetes, as a task of its own that goes on when whoever asked is gone. One of these faults may
+    /// happen. None when the caller does not learn what came of it.
     pub async fn outside<T: Send + 'static>(
         &self,
-        changes: bool,
+        faults: &[Fault],
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        const OF_QUESTIONS: &[Fault] = &[Fault::OutsideSlow];
-        const OF_ORDERS: &[Fault] =
-            &[Fault::OutsideSlow, Fault::OutsideRefuses, Fault::OutsideReplyLost, Fault::OutsideLandsLater];
-        let fault = self.network.strike(if changes { OF_ORDERS } else { OF_QUESTIONS });
+        let fault = self.network.strike(faults);
         if let Some(fault) = fault {
             self.server.note(&format!("the outside: {fault:?}"));
         }

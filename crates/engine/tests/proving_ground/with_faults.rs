@@ -10,7 +10,7 @@ use aquifer_engine::metrics::Metrics;
 use aquifer_engine::model::WriteFault;
 use aquifer_engine::process::{Family, Runnable};
 use aquifer_engine::runtime::Runtime;
-use aquifer_engine::simulation::{Bad, Played, Tape, World, play, search};
+use aquifer_engine::simulation::{Bad, Fault, Played, Tape, World, play, search};
 use aquifer_engine::{Class, Failure, Kind, Object};
 use async_trait::async_trait;
 use serde_json::json;
@@ -50,8 +50,18 @@ impl Phone for OutsideLine {
 
     async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
         let house = Arc::clone(&self.house);
-        let changes = !matches!(call, Call::FindOrder(_) | Call::FindPump(_));
-        let answer = self.world.outside(changes, move || house.handle(&call)).await;
+        let faults: &[Fault] = match call {
+            Call::FindOrder(_) | Call::FindPump(_) => &[Fault::OutsideSlow],
+            // A resize that arrives late would need a guard against what was decided meanwhile, which this family does not have.
+            Call::Resize { .. } | Call::Scrap { .. } => &[Fault::OutsideRefuses, Fault::OutsideReplyLost],
+            Call::Order { .. } => &[
+                Fault::OutsideSlow,
+                Fault::OutsideRefuses,
+                Fault::OutsideReplyLost,
+                Fault::OutsideLandsLater,
+            ],
+        };
+        let answer = self.world.outside(faults, move || house.handle(&call)).await;
         answer.and_then(Result::ok).ok_or_else(lost)
     }
 }
