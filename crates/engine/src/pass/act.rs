@@ -67,6 +67,7 @@ impl Pass<'_> {
         let PassState { fresh, asked, outcome, .. } = state;
         let (mut current, mut outdated) = (true, Vec::new());
         for done in done {
+            outcome.panicked |= matches!(done, Done::Panicked(_));
             match done {
                 Done::Unchanged => {}
                 Done::Wrote(target, object, progress) => {
@@ -82,7 +83,7 @@ impl Pass<'_> {
                     current = false;
                 }
                 Done::Stale(target) => outdated.push(target),
-                Done::Failed(failure) => {
+                Done::Failed(failure) | Done::Panicked(failure) => {
                     // Whether an effect happened is not known: what we believed about the outside is not either.
                     self.outside.forget(&*asked);
                     outcome.failures.push(failure);

@@ -42,6 +42,8 @@ pub(crate) enum Done {
     Stale(ObjectRef),
     /// It failed.
     Failed(Failure),
+    /// It failed by a panic.
+    Panicked(Failure),
 }
 
 impl Done {
@@ -92,7 +94,11 @@ impl Executor<'_> {
     async fn caught(&self, step: &Step, fresh: &Fresh) -> Done {
         let done = AssertUnwindSafe(self.step(step, fresh)).catch_unwind().await;
         done.unwrap_or_else(|panic| {
-            Done::Failed(Failure::bug(format!("a step for {} panicked: {}", self.owner, panic_text(&*panic))))
+            Done::Panicked(Failure::bug(format!(
+                "a step for {} panicked: {}",
+                self.owner,
+                panic_text(&*panic)
+            )))
         })
     }
 

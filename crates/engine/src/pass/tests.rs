@@ -64,6 +64,7 @@ impl<F: Fn(&Known) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
         subject.object.as_ref().map(&self.0).unwrap_or_default()
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
+        assert_ne!(effect.operation, "panic", "a mistake in an effect");
         Err(Failure::new(Class::Transient, format!("{} got no answer", effect.operation)))
     }
 }
@@ -237,6 +238,20 @@ async fn a_status_does_not_take_back_what_its_own_plan_has_recorded() {
     let subject = model.object(&SUBJECT.at("ns", "x")).unwrap();
     assert_eq!(subject.text("/status/intent"), "token");
     assert_eq!(condition(&model, "Progressing").1, "Retrying", "the failure was reported");
+}
+
+#[tokio::test]
+async fn a_panic_in_one_step_leaves_the_others_their_results_and_is_counted() {
+    let model = model();
+    let panic = || Step::Effect(Effect::new("panic", "key".into(), &()));
+    let plan = move |_: &Known| Plan::none().stage(vec![panic(), apply()]).status(ready("it serves"));
+    let outcome = pass(&model, plan, 0, false).await;
+    let written: Vec<&ObjectRef> = outcome.written.iter().map(|(target, _)| target).collect();
+    assert!(written.contains(&&child()), "the caches must come as far as {written:?}");
+    assert!(
+        outcome.panicked && outcome.failures[0].message.contains("a mistake in an effect"),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]

@@ -134,7 +134,7 @@ impl<S: Service> Server<S> {
                         refresh(&*self.cluster, &mut fresh, target, self.runtime.now()).await?;
                         settled = false;
                     }
-                    Done::Failed(failure) => return Err(failure),
+                    Done::Failed(failure) | Done::Panicked(failure) => return Err(failure),
                 }
             }
             if settled {

@@ -75,6 +75,11 @@ impl Trouble {
         RETRY_FIRST.saturating_mul(2_u32.saturating_pow(self.errors - 1)).min(RETRY_LAST)
     }
 
+    /// A list is complete. Only what the watch shows then proves that it works too.
+    fn listed(&mut self) {
+        self.since = None;
+    }
+
     fn is_lasting(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() >= FAILING)
     }
@@ -124,9 +129,7 @@ impl Streams {
             }
         });
     }
-}
 
-impl Streams {
     /// Lists a watched part again.
     pub(crate) fn relist(&self, scope: &Scope) {
         if let Some(stream) = lock(&self.by_scope).get(scope) {
@@ -147,16 +150,18 @@ impl Stream {
         let mut events = watcher::watcher(api(client, scope), config(scope)).boxed();
         *lock(&self.heard) = None;
         let begun = Runtime::instant();
-        let mut listed = false;
+        let mut listed: Option<Instant> = None;
         loop {
-            let idle = (*lock(&self.heard)).unwrap_or(begun) + if listed { WATCH_IDLE } else { LIST_IDLE };
+            let idle_at = || {
+                let idle = if listed.is_some() { WATCH_IDLE } else { LIST_IDLE };
+                (*lock(&self.heard)).unwrap_or(begun) + idle
+            };
             let event = tokio::select! {
                 biased;
                 () = self.joined.notified() => return true,
                 event = events.next() => event,
-                () = tokio::time::sleep_until(idle) => {
-                    let heard = (*lock(&self.heard)).unwrap_or(begun);
-                    if heard + (if listed { WATCH_IDLE } else { LIST_IDLE }) > Runtime::instant() {
+                () = tokio::time::sleep_until(idle_at()) => {
+                    if idle_at() > Runtime::instant() {
                         continue;
                     }
                     tracing::warn!(kind = %scope.kind.plural, "The API server says nothing; listing again");
@@ -172,12 +177,13 @@ impl Stream {
                 None => return true,
                 Some(Ok(event)) => {
                     match event {
-                        Event::Init => listed = false,
+                        Event::Init => listed = None,
                         Event::InitDone => {
-                            listed = true;
-                            *trouble = Trouble::default();
+                            listed = Some(Runtime::instant());
+                            trouble.listed();
                         }
-                        _ => {}
+                        Event::Apply(_) | Event::Delete(_) => *trouble = Trouble::default(),
+                        Event::InitApply(_) => {}
                     }
                     if !self.tell(event, scope, runtime.now()) {
                         return false;
@@ -191,6 +197,9 @@ impl Stream {
                 }
                 Some(Err(error)) => {
                     tracing::warn!(kind = %scope.kind.plural, %error, "Watching failed; trying again");
+                    if listed.is_some_and(|listed| listed.elapsed() >= WATCH_IDLE) {
+                        *trouble = Trouble::default(); // it has worked for long
+                    }
                     let pause = trouble.pause();
                     if trouble.is_lasting() && !self.failing(&error.to_string()) {
                         return false;

@@ -38,45 +38,39 @@ impl Delays {
     }
 }
 
-/// What becomes of a request.
-pub(super) const OF_REQUESTS: &[Fault] = &[
-    Fault::TooManyRequests,
-    Fault::ServerError,
-    Fault::RequestLost,
-    Fault::ReplyLost,
-    Fault::DoneButTimeout,
-    Fault::Silence,
-];
-/// What becomes of a write, beside that.
-pub(super) const OF_WRITES: &[Fault] = &[
-    Fault::Conflict,
-    Fault::LandsLater,
-    Fault::TooManyRequests,
-    Fault::ServerError,
-    Fault::RequestLost,
-    Fault::ReplyLost,
-    Fault::DoneButTimeout,
-    Fault::Silence,
-];
-/// What becomes of a list.
-pub(super) const OF_LISTS: &[Fault] = &[
-    Fault::NotServed,
-    Fault::Denied,
-    Fault::TooManyRequests,
-    Fault::ServerError,
-    Fault::RequestLost,
-    Fault::Silence,
-];
-/// What becomes of a watch when it begins.
-pub(super) const OF_WATCHES: &[Fault] = &[
-    Fault::NotServed,
-    Fault::Denied,
-    Fault::Expired,
-    Fault::TooManyRequests,
-    Fault::ServerError,
-    Fault::RequestLost,
-    Fault::Silence,
-];
+/// What becomes of any request.
+const OF_ALL: [Fault; 4] = [Fault::TooManyRequests, Fault::ServerError, Fault::RequestLost, Fault::Silence];
+/// What becomes of a read of one object, beside that.
+const OF_READS: &[Fault] = &[Fault::ReplyLost, Fault::DoneButTimeout];
+/// The same of a write.
+const OF_WRITES: &[Fault] = &[Fault::Conflict, Fault::LandsLater, Fault::ReplyLost, Fault::DoneButTimeout];
+/// The same of a list.
+const OF_LISTS: &[Fault] = &[Fault::NotServed, Fault::Denied];
+/// The same of a watch when it begins.
+const OF_WATCHES: &[Fault] = &[Fault::NotServed, Fault::Denied, Fault::Expired];
+
+/// What is asked of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Read,
+    Write,
+    List,
+    Watch,
+}
+
+impl Asked {
+    /// What can become of it.
+    pub fn faults(self) -> Vec<Fault> {
+        let own = match self {
+            Self::Read => OF_READS,
+            Self::Write => OF_WRITES,
+            Self::List => OF_LISTS,
+            Self::Watch => OF_WATCHES,
+        };
+        own.iter().chain(&OF_ALL).copied().collect()
+    }
+}
+
 /// What happens to a watch while it runs.
 pub(super) const OF_EVENTS: &[Fault] = &[Fault::WatchEnds, Fault::WatchStalls];
 

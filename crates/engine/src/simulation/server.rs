@@ -15,7 +15,7 @@ use tower::Service;
 
 use super::address::{Address, Query};
 use super::faults::Fault;
-use super::network::{Network, OF_LISTS, OF_REQUESTS, OF_WATCHES, OF_WRITES};
+use super::network::{Asked, Network};
 use super::requests::{self, Answer, Pages, Request, not_served};
 use super::watches;
 use crate::lock::lock;
@@ -91,7 +91,7 @@ impl ApiServer {
             caller,
         };
         tokio::time::sleep(self.network.request()).await;
-        match self.network.strike(received.faults()) {
+        match self.network.strike(&received.asked().faults()) {
             None => Ok(self.reply(received).await),
             Some(Fault::RequestLost) => Err(self.broken(&received, "never arrived")),
             Some(Fault::ReplyLost) => {
@@ -178,14 +178,13 @@ struct Received {
 }
 
 impl Received {
-    /// What can become of it.
-    fn faults(&self) -> &'static [Fault] {
+    fn asked(&self) -> Asked {
         let whole_kind = self.address.as_ref().is_some_and(|address| address.name.is_none());
         match self.parts.method.as_str() {
-            "GET" if self.query.is_true("watch") => OF_WATCHES,
-            "GET" if whole_kind => OF_LISTS,
-            "GET" => OF_REQUESTS,
-            _ => OF_WRITES,
+            "GET" if self.query.is_true("watch") => Asked::Watch,
+            "GET" if whole_kind => Asked::List,
+            "GET" => Asked::Read,
+            _ => Asked::Write,
         }
     }
 }
