@@ -1,8 +1,11 @@
 //! Dividing a supply among claimants so that the sum never exceeds it, whoever leads and whatever lands late. Pure.
 //!
 //! A grant is a write to a claimant, guarded by its version; that alone does not guard the sum. So what is about to be granted is
-//! first recorded in the supply's own status, again guarded by its version. Whoever decides next first makes each grant whose
-//! outcome is not known: then the claimant has another version, and a late write is refused.
+//! first recorded in the supply's own status, again guarded by its version. Whoever decides next counts it as taken, and makes
+//! each grant whose outcome is not known: then the claimant has another version, and a late write is refused. A claimant that
+//! cannot be written to keeps what is reserved for it, and nobody else waits.
+//!
+//! The supply needs a finalizer that stays while something is reserved: one that is made anew would know of no reservation.
 
 use std::collections::BTreeMap;
 
@@ -43,6 +46,9 @@ pub struct Division {
     pub granted: u64,
 }
 
+/// So many claimants get more in one round, so that the status stays small.
+const ROUND: usize = 1000;
+
 impl Claimant {
     /// What nobody else may have now.
     fn held(&self) -> u64 {
@@ -53,38 +59,41 @@ impl Claimant {
 /// Divides `capacity`: first come by their order in the list. `claimants` must be all of them, as they are; `reserved` is what the
 /// supply's status says.
 pub fn divide(capacity: u64, claimants: &[Claimant], reserved: &[Reservation]) -> Division {
-    let granted = |grants: &[(usize, u64)]| {
-        let new: BTreeMap<usize, u64> = grants.iter().copied().collect();
-        let of = |(at, claimant): (usize, &Claimant)| new.get(&at).copied().or(claimant.granted).unwrap_or(0);
-        claimants.iter().enumerate().map(of).sum()
-    };
     // Those of claimants that are gone are void: nothing can be written to them any more.
-    let by_uid: BTreeMap<&Uid, u64> = reserved.iter().map(|one| (&one.uid, one.amount)).collect();
-    let under_way: Vec<(usize, u64)> = claimants
-        .iter()
-        .enumerate()
-        .filter_map(|(at, claimant)| Some((at, *by_uid.get(&claimant.uid)?)))
-        .filter(|(at, amount)| claimants[*at].granted != Some(*amount))
-        .collect();
-    if !under_way.is_empty() {
-        return Division { granted: granted(&under_way), reserved: reserved.to_vec(), grants: under_way };
-    }
-    let mut free = capacity.saturating_sub(claimants.iter().map(Claimant::held).sum());
+    let reserved: BTreeMap<&Uid, u64> = reserved.iter().map(|one| (&one.uid, one.amount)).collect();
+    let under_way = |claimant: &Claimant| {
+        reserved.get(&claimant.uid).copied().filter(|amount| claimant.granted != Some(*amount))
+    };
+    let held = |claimant: &Claimant| claimant.held().max(under_way(claimant).unwrap_or(0));
+    let mut free = capacity.saturating_sub(claimants.iter().map(held).sum());
     let mut left = capacity;
-    let (mut grants, mut raised) = (Vec::new(), Vec::new());
+    let (mut division, mut raised) = (Division::default(), 0);
     for (at, claimant) in claimants.iter().enumerate() {
+        let held = held(claimant);
+        if let Some(amount) = under_way(claimant) {
+            left = left.saturating_sub(amount);
+            division.grants.push((at, amount));
+            division.reserved.push(Reservation { uid: claimant.uid.clone(), amount });
+            division.granted += amount;
+            continue;
+        }
         let fair = claimant.want.min(left);
         left -= fair;
-        let share = fair.min(claimant.held() + free);
-        free -= share.saturating_sub(claimant.held());
-        if claimant.granted != Some(share) {
-            grants.push((at, share));
-            if share > claimant.held() {
-                raised.push(Reservation { uid: claimant.uid.clone(), amount: share });
-            }
+        let share = fair.min(held + free);
+        free -= share.saturating_sub(held);
+        let next_round = share > held && raised == ROUND;
+        if next_round || claimant.granted == Some(share) {
+            division.granted += claimant.granted.unwrap_or(0);
+            continue;
+        }
+        division.granted += share;
+        division.grants.push((at, share));
+        if share > held {
+            raised += 1;
+            division.reserved.push(Reservation { uid: claimant.uid.clone(), amount: share });
         }
     }
-    Division { granted: granted(&grants), reserved: raised, grants }
+    division
 }
 
 #[cfg(test)]
@@ -117,26 +126,34 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_whose_outcome_is_not_known_is_made_before_anything_else_is_decided() {
-        let claimants = [claimant("a", 1, None, 0), claimant("b", 9, None, 0)];
+    fn a_grant_whose_outcome_is_not_known_counts_as_taken_and_is_made_and_nobody_waits_for_it() {
+        let claimants = [claimant("a", 4, None, 0), claimant("b", 9, None, 0)];
         let reserved = [reservation("b", 9), reservation("gone", 10)];
         let division = divide(10, &claimants, &reserved);
-        assert_eq!(division.grants, [(1, 9)]);
-        assert_eq!(division.reserved, reserved, "it stays until it is seen");
-        let claimants = [claimant("a", 1, None, 0), claimant("b", 9, Some(9), 0)];
-        let division = divide(10, &claimants, &reserved);
-        assert_eq!((division.grants, division.reserved), (vec![(0, 1)], vec![reservation("a", 1)]));
+        assert_eq!(division.grants, [(0, 1), (1, 9)], "`a` gets what is left");
+        assert_eq!(division.reserved, [reservation("a", 1), reservation("b", 9)], "until they are seen");
+        let claimants = [claimant("a", 4, Some(1), 0), claimant("b", 9, Some(9), 0)];
+        let division = divide(10, &claimants, &division.reserved);
+        assert_eq!((division.grants, division.reserved), (vec![(1, 6)], vec![]), "now `b` must let go");
     }
 
     #[test]
-    fn ten_thousand_claimants_are_divided_in_one_go_and_then_nothing_changes() {
+    fn ten_thousand_claimants_are_divided_in_rounds_and_then_nothing_changes() {
         let mut claimants: Vec<_> = (0..10_000).map(|n| claimant(&format!("{n:05}"), 3, None, 0)).collect();
-        let division = divide(20_000, &claimants, &[]);
-        assert_eq!((division.grants.len(), division.granted), (10_000, 20_000));
-        for (at, amount) in division.grants {
-            claimants[at].granted = Some(amount);
+        let mut reserved = Vec::new();
+        for round in 0.. {
+            let division = divide(20_000, &claimants, &reserved);
+            assert!(division.reserved.len() <= ROUND, "{}", division.reserved.len());
+            if division.grants.is_empty() && division.reserved.is_empty() {
+                assert_eq!((round, division.granted), (7, 20_000), "rounds, and what was granted");
+                break;
+            }
+            for (at, amount) in division.grants {
+                claimants[at].granted = Some(amount);
+            }
+            reserved = division.reserved;
         }
-        let rest = divide(20_000, &claimants, &division.reserved);
-        assert_eq!((rest.grants, rest.reserved), (vec![], vec![]));
+        let sum: u64 = claimants.iter().filter_map(|claimant| claimant.granted).sum();
+        assert_eq!(sum, 20_000);
     }
 }
