@@ -8,6 +8,7 @@ pub mod plan;
 pub mod question;
 #[cfg(test)]
 mod round_trip;
+pub mod secret;
 pub mod seen;
 pub mod status;
 pub mod subject;

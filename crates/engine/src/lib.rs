@@ -21,7 +21,7 @@ pub mod simulation;
 pub use api::{cluster, live};
 pub(crate) use api::{compare, writer};
 pub use contract::{
-    controller, failure, intent, object, plan, question, seen, status, subject, supply, view, watch,
+    controller, failure, intent, object, plan, question, secret, seen, status, subject, supply, view, watch,
 };
 pub(crate) use run::{
     contact, events, health, kept, latest, lock, outside, panic_text, queue, readiness, runner, streams,
@@ -32,8 +32,9 @@ pub use controller::{Controller, SubjectOf};
 pub use failure::{Class, Failure, FailureReason};
 pub use intent::{Intent, OWNER, OWNER_UID, owner_key};
 pub use object::{Identity, Key, Kind, Object, ObjectRef};
-pub use plan::{Child, Deletion, Effect, Expect, Mint, Plan, Record, Step};
+pub use plan::{Amend, Child, Deletion, Effect, Expect, Mint, Plan, Record, Recreate, Seal, Step};
 pub use question::Question;
+pub use secret::SecretContent;
 pub use seen::{Seen, Why};
 pub use status::{Condition, EventType, Report, Shape, State, Urgency, reason_in, state_in};
 pub use subject::{Marks, Present, Subject, Unreadable};

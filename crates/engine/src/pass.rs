@@ -13,6 +13,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use crate::view::Fresh;
 use crate::writer::Writer;
 
 pub(crate) use erased::Erased;
-pub(crate) use observe::refresh;
+pub(crate) use observe::{read_list, refresh};
 pub(crate) use steps::{Done, Executor, StepCode};
 
 /// Decisions of one pass before it gives up and lets the queue come back.
@@ -60,7 +61,7 @@ pub(crate) struct Pass<'a> {
     pub leadership: &'a Leadership,
     pub environment: &'a dyn Environment,
     pub key: &'a Key,
-    /// Own writes that the caches have not reached in time: these, and all of their kinds, are read live.
+    /// Own writes that the caches have not reached in time: these are read live.
     pub lagging: &'a [ObjectRef],
     /// Failures in a row before this pass; a transient one is not worth telling the user yet.
     pub failures: u32,
@@ -84,7 +85,9 @@ struct PassState {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// How far the caches must come before the next pass.
-    pub written: Vec<(ObjectRef, Progress)>,
+    pub written: BTreeMap<ObjectRef, Progress>,
+    /// Something was written that no cache shows: no event will tell of it.
+    pub unwatched: bool,
     /// What failed.
     pub failures: Vec<Failure>,
     /// When to look again.
@@ -159,9 +162,7 @@ impl Pass<'_> {
     }
 
     async fn rounds(&self, state: &mut PassState) -> Result<(), Failure> {
-        for target in self.lagging {
-            refresh(self.cluster, &mut state.fresh, target.clone(), self.environment.now()).await?;
-        }
+        self.read_lagging(&mut state.fresh).await?;
         for _ in 0..ROUNDS {
             if let Round::Finished = self.round(state).await? {
                 state.decided = true;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aquifer_api::component::{ComponentObject, ObjectState};
 use aquifer_base::NamespaceName;
-use aquifer_engine::{Child, Expect, Plan, Seen, Step};
+use aquifer_engine::{Child, Expect, Plan, Recreate, Seen, Step};
 
 use super::conditions::{self, Part};
 use super::facts::PartFacts;
@@ -83,7 +83,8 @@ fn install(parts: &[Part<'_>]) -> Plan {
             expect: Expect::seen(known.map(|live| &live.identity)),
         };
         let tolerate = part.manifest.tolerate.iter().map(ToString::to_string).collect();
-        Some(Step::Replace { child, tolerate })
+        // The driver's objects hold no data; what of them cannot be changed is made anew.
+        Some(Step::Replace { child, tolerate, recreate: Recreate::Allowed })
     };
     // The namespace comes first; all others are independent, so that one that fails does not keep the rest away.
     let (first, rest): (Vec<_>, Vec<_>) =

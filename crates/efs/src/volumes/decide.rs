@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
 use aquifer_base::Uid;
-use aquifer_engine::{Expect, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
+use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
 use self::ownership::{Belongs, claim_belongs, is_pair, volume_belongs};
@@ -134,7 +134,7 @@ fn undecided(subject: &Subject, world: &World) -> Plan {
 
 /// The SharedVolume is gone although its finalizer should have kept it: what it left behind goes too.
 fn orphans(found: &Found<'_>, now: Timestamp) -> Plan {
-    let plan = delete_all(Plan::none(), found);
+    let plan = delete_all(Plan::none(), found, Step::delete);
     if found.remains() { plan.wake_after(recheck(found, now)) } else { plan }
 }
 
@@ -144,7 +144,7 @@ fn deleting(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp)
         return Plan::none().release();
     }
     let shared = subject.object.as_ref();
-    let plan = delete_all(Plan::none(), found);
+    let plan = delete_all(Plan::none(), found, Step::delete_with_owner);
     if shared.is_none_or(|shared| shared.finalizers.is_empty()) {
         return plan.wake_after(recheck(found, now));
     }
@@ -199,7 +199,7 @@ fn keep(
         .iter()
         .filter(|other| other.identity.uid != volume.identity.uid && other.deleting.is_none());
     let mut steps = Vec::from(make(subject, data, pair));
-    steps.extend(leftovers.map(|other| delete_volume(other)));
+    steps.extend(leftovers.map(|other| Step::delete(VOLUME.at("", &other.name), other.identity.clone())));
     let bound = claim.phase == ClaimPhase::Bound && volume.bound_to() == Some(&claim.identity.uid);
     let report = if bound {
         conditions::ready(world, volume, claim, had_trouble(subject))
@@ -257,7 +257,7 @@ fn make(subject: &Subject, data: &Data, pair: Pair<'_>) -> [Step; 2] {
 /// What is there does not serve and cannot be changed: both are deleted at once, and both are made again when they are gone.
 /// Reverting the change does not help any more, because a deletion cannot be taken back.
 fn tear_down(world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
-    let plan = delete_all(Plan::none().hold(), found);
+    let plan = delete_all(Plan::none().hold(), found, Step::delete);
     match blocked(world, found, now) {
         Some(blocked) => plan.wake_after(BLOCKED).status(conditions::in_use(world, found.pair(), &blocked)),
         None => {
@@ -268,16 +268,12 @@ fn tear_down(world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
 
 /// Volumes first: they wait for their claim anyway, but a claim that goes changes its volume, which would then have to be
 /// looked at again.
-fn delete_all(plan: Plan, found: &Found<'_>) -> Plan {
+fn delete_all(plan: Plan, found: &Found<'_>, delete: impl Fn(ObjectRef, Identity) -> Step) -> Plan {
     let claim = found.claim.filter(|claim| claim.deleting.is_none());
-    let claim = claim.map(|claim| Step::delete(CLAIM.key(&claim.key), claim.identity.clone()));
+    let claim = claim.map(|claim| delete(CLAIM.key(&claim.key), claim.identity.clone()));
     let volumes = found.volumes.iter().filter(|volume| volume.deleting.is_none());
-    let volumes = volumes.map(|volume| delete_volume(volume));
+    let volumes = volumes.map(|volume| delete(VOLUME.at("", &volume.name), volume.identity.clone()));
     plan.stage(volumes.collect()).stage(claim.into_iter().collect())
-}
-
-fn delete_volume(volume: &VolumeFacts) -> Step {
-    Step::delete(VOLUME.at("", &volume.name), volume.identity.clone())
 }
 
 /// What keeps the pair from vanishing, once it has had time to. Pods and strangers' finalizers are named soon; that only

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::Class;
-use crate::object::{Kind, Object, ObjectRef};
+use crate::object::{Key, Kind, Object, ObjectRef};
+use crate::secret::StoredSecret;
 
 /// One write to the API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +29,8 @@ pub enum Verb {
     Apply(Value),
     /// Create; refused when anything of that name exists.
     Create(Value),
+    /// Asks whether the server would create it; nothing is made.
+    TryCreate(Value),
     /// Replace the whole object; the body carries uid and resourceVersion.
     Replace(Value),
     /// Merge patch; the body carries resourceVersion, so it is a compare-and-swap.
@@ -59,6 +62,7 @@ impl Verb {
         match self {
             Self::Apply(_) => "apply",
             Self::Create(_) => "create",
+            Self::TryCreate(_) => "try to create",
             Self::Replace(_) => "replace",
             Self::Merge { status: true, .. } => "update the status of",
             Self::Merge { .. } | Self::Unfinalize { .. } => "patch",
@@ -88,6 +92,9 @@ pub enum ApiError {
     /// Refused because a field cannot be changed.
     #[error("immutable: {0}")]
     Immutable(String),
+    /// Refused by a webhook or policy of the cluster.
+    #[error("refused by policy: {0}")]
+    Policy(String),
     /// Refused by authorisation or quota.
     #[error("forbidden: {0}")]
     Forbidden(String),
@@ -113,6 +120,7 @@ impl ApiError {
             | Self::NotLeader => Class::Transient,
             Self::NotServed | Self::Terminating(_) => Class::Waiting,
             Self::Invalid(_) | Self::Immutable(_) => Class::Invalid,
+            Self::Policy(_) => Class::Policy,
             Self::Forbidden(_) => Class::Denied,
         }
     }
@@ -126,6 +134,7 @@ impl ApiError {
             Self::Conflict(_) => "conflict",
             Self::Invalid(_) => "invalid",
             Self::Immutable(_) => "immutable",
+            Self::Policy(_) => "policy",
             Self::Forbidden(_) => "forbidden",
             Self::Terminating(_) => "terminating",
             Self::Unavailable(_) => "unavailable",
@@ -146,21 +155,55 @@ pub struct Listing {
     pub kind: Kind,
     /// One namespace; empty for all.
     pub namespace: String,
+    /// Label selector; empty for all.
+    pub labels: String,
+    /// Only objects of this name; empty for all.
+    pub name: String,
+}
+
+impl Listing {
+    /// All objects of a kind in a namespace; an empty namespace stands for all.
+    pub fn all(kind: &Kind, namespace: &str) -> Self {
+        let (labels, name) = (String::new(), String::new());
+        Self { kind: kind.clone(), namespace: namespace.to_owned(), labels, name }
+    }
+
+    /// Whether an object is in it.
+    pub fn shows(&self, object: &Object) -> bool {
+        (self.namespace.is_empty() || self.namespace == object.namespace())
+            && (self.name.is_empty() || self.name == object.name())
+            && is_selected(object, &self.labels)
+    }
 }
 
 impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.kind.plural, self.namespace)
+        f.write_str(&self.kind.plural)?;
+        let parts = [("in", &self.namespace), ("with", &self.labels), ("named", &self.name)];
+        parts
+            .iter()
+            .filter(|(_, part)| !part.is_empty())
+            .try_for_each(|(word, part)| write!(f, " {word} {part}"))
     }
+}
+
+/// Whether an object has the labels that a selector asks for: `name`, `name=value`, several with commas. Others are not used here.
+pub(crate) fn is_selected(object: &Object, selector: &str) -> bool {
+    selector.split(',').filter(|one| !one.is_empty()).all(|one| match one.split_once('=') {
+        Some((name, value)) => object.label(name) == Some(value.trim_start_matches('=')),
+        None => object.label(one).is_some(),
+    })
 }
 
 /// A Kubernetes API.
 #[async_trait]
 pub trait Cluster: Send + Sync {
-    /// Reads one object, from the source of truth.
+    /// Reads one object, from the source of truth. A Secret comes without its content.
     async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError>;
-    /// Reads all objects of a kind, from the source of truth.
+    /// Reads a list, from the source of truth.
     async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError>;
+    /// Reads a Secret with its content.
+    async fn secret(&self, secret: &Key) -> Result<Option<StoredSecret>, ApiError>;
     /// Writes; answers with the object as it is now (none after a delete that completed).
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError>;
 }

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
 use crate::metrics::Metrics;
-use crate::object::{Kind, Object, ObjectRef};
+use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
+use crate::secret::{SECRET, StoredSecret, without_content};
 
 /// A call that takes longer is given up; whether it happened is then not known.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ impl Live {
 impl Cluster for Live {
     async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
         match self.call("get", request(Method::GET, &path(target), "", Vec::new())?).await {
-            Ok(value) => Ok(Some(Object(value))),
+            Ok(value) => Ok(Some(without_content(&target.kind, Object(value)))),
             // Not so when the kind is not served: then nothing is known.
             Err(ApiError::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -68,10 +69,23 @@ impl Cluster for Live {
         let mut objects = Vec::new();
         let mut next = String::new();
         loop {
-            let query = format!("{base}?limit={PAGE}&continue={}", encode(&next));
+            let mut query = format!("{base}?limit={PAGE}&continue={}", encode(&next));
+            if !listing.labels.is_empty() {
+                query = format!("{query}&labelSelector={}", encode(&listing.labels));
+            }
+            if !listing.name.is_empty() {
+                query =
+                    format!("{query}&fieldSelector={}", encode(&format!("metadata.name={}", listing.name)));
+            }
             let mut page = self.call("list", request(Method::GET, &query, "", Vec::new())?).await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                objects.extend(items.into_iter().map(|item| Object::of_kind(&listing.kind, item)));
+                objects.extend(items.into_iter().map(|mut item| {
+                    // Half of an object, and nobody looks at it in a list.
+                    if let Some(metadata) = item["metadata"].as_object_mut() {
+                        metadata.remove("managedFields");
+                    }
+                    without_content(&listing.kind, Object::of_kind(&listing.kind, item))
+                }));
             }
             next = page
                 .pointer("/metadata/continue")
@@ -81,6 +95,15 @@ impl Cluster for Live {
             if next.is_empty() {
                 return Ok(objects);
             }
+        }
+    }
+
+    async fn secret(&self, secret: &Key) -> Result<Option<StoredSecret>, ApiError> {
+        let request = request(Method::GET, &path(&SECRET.key(secret)), "", Vec::new())?;
+        match self.call("get", request).await {
+            Ok(value) => Ok(Some(StoredSecret::of(&Object(value)))),
+            Err(ApiError::NotFound) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -106,7 +129,8 @@ impl Cluster for Live {
         // The answer to a completed delete is a Status, or the object as it last was.
         let gone = matches!(write.verb, Verb::Delete { .. })
             && answer.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null);
-        Ok((!gone && answer["kind"] != "Status").then_some(Object(answer)))
+        let kept = !gone && answer["kind"] != "Status";
+        Ok(kept.then(|| without_content(&write.target.kind, Object(answer))))
     }
 }
 
@@ -126,6 +150,11 @@ fn write_request(write: &Write) -> Result<(&'static str, Request<Vec<u8>>), ApiE
             let path = collection(&write.target.kind, &write.target.key.namespace);
             let path = format!("{path}?fieldManager={manager}");
             ("create", request(Method::POST, &path, JSON, bytes(body))?)
+        }
+        Verb::TryCreate(body) => {
+            let path = collection(&write.target.kind, &write.target.key.namespace);
+            let path = format!("{path}?fieldManager={manager}&dryRun=All");
+            ("dry-run", request(Method::POST, &path, JSON, bytes(body))?)
         }
         Verb::Replace(body) => {
             let path = format!("{target}?fieldManager={manager}");
@@ -217,7 +246,11 @@ fn refusal(status: &Status) -> ApiError {
         422 if causes.iter().any(|cause| cause.field == "metadata.uid") => ApiError::Conflict(said),
         // A finalizer for an object whose deletion we have not seen yet.
         422 if said.contains("no new finalizers can be added") => ApiError::Conflict(said),
-        422 if is_immutable(&said) => ApiError::Immutable(said),
+        403 | 422 if is_policy(&said) => ApiError::Policy(said),
+        // Only what the server says of a field: any other text is somebody's, and may hold these words too.
+        422 if causes.iter().any(|cause| !cause.field.is_empty() && is_immutable(&cause.message)) => {
+            ApiError::Immutable(said)
+        }
         400 | 413 | 415 | 422 => ApiError::Invalid(said),
         403 if said.contains("being terminated") => ApiError::Terminating(said),
         401 | 403 => ApiError::Forbidden(said),
@@ -231,6 +264,12 @@ fn is_immutable(said: &str) -> bool {
     ["immutable", "updates to", "cannot change roleref", "may not be changed"]
         .iter()
         .any(|words| said.contains(words))
+}
+
+/// Webhooks and policies may answer with any code; what the server puts before their text tells.
+fn is_policy(said: &str) -> bool {
+    said.contains("admission webhook \"")
+        || (said.contains("ValidatingAdmissionPolicy '") && said.contains("denied request"))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

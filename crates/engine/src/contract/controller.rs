@@ -1,9 +1,7 @@
 //! What a family supplies for one controller: what it looks at, what it decides, and the code of its outside effects.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aquifer_base::Sealed;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,6 +13,7 @@ use crate::intent::Intent;
 use crate::object::Kind;
 use crate::plan::{Effect, Plan};
 use crate::question::Question;
+use crate::secret::SecretContent;
 use crate::status::{Report, Shape};
 use crate::subject::Subject;
 use crate::view::View;
@@ -84,7 +83,18 @@ pub trait Controller: Send + Sync + 'static {
         Err(Failure::bug(format!("{} cannot answer {question}", self.name())))
     }
     /// Makes the content of a Secret.
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
+    fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {
+        Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
+    }
+    /// Composes the content of a Secret from others, and from what it has now. Given its own result, it must give that again: a
+    /// key or certificate that is still good is kept.
+    fn compose(
+        &self,
+        recipe: &str,
+        _arguments: &Value,
+        _sources: &[&SecretContent],
+        _current: Option<&SecretContent>,
+    ) -> Result<SecretContent, Failure> {
         Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
     }
     /// Objects that must exist for the controller to have subjects at all; created when absent, never changed.

@@ -1,4 +1,4 @@
-//! Errors in five classes. The class alone decides what a user sees and when the next try comes.
+//! Errors in seven classes. The class alone decides what a user sees and when the next try comes.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,10 @@ pub enum Class {
     Invalid,
     /// We are not allowed to; somebody must grant it.
     Denied,
+    /// A webhook or policy of the cluster refuses it; somebody must change the policy or the object.
+    Policy,
+    /// A webhook or policy of the cluster changes what we write.
+    Altered,
     /// Our own mistake.
     Bug,
 }
@@ -27,6 +31,8 @@ impl Class {
             Self::Waiting => "waiting",
             Self::Invalid => "invalid",
             Self::Denied => "denied",
+            Self::Policy => "policy",
+            Self::Altered => "altered",
             Self::Bug => "bug",
         }
     }
@@ -38,6 +44,8 @@ impl Class {
             Self::Waiting => FailureReason::Waiting,
             Self::Invalid => FailureReason::Invalid,
             Self::Denied => FailureReason::AccessDenied,
+            Self::Policy => FailureReason::RefusedByPolicy,
+            Self::Altered => FailureReason::ChangedByAdmission,
             Self::Bug => FailureReason::InternalError,
         }
     }
@@ -54,6 +62,10 @@ aquifer_base::reasons! {
         Invalid,
         /// We are not allowed to.
         AccessDenied,
+        /// A webhook or policy of the cluster refuses what we write.
+        RefusedByPolicy,
+        /// A webhook or policy of the cluster changes what we write.
+        ChangedByAdmission,
         /// Our own mistake.
         InternalError,
     }
@@ -92,8 +104,10 @@ pub(crate) fn most_severe(failures: &[Failure]) -> Option<&Failure> {
         Class::Waiting => 0,
         Class::Transient => 1,
         Class::Invalid => 2,
-        Class::Denied => 3,
-        Class::Bug => 4,
+        Class::Altered => 3,
+        Class::Policy => 4,
+        Class::Denied => 5,
+        Class::Bug => 6,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What `decide` returns: ordered stages of independent steps, a word for every child, a status, and the next look.
 //! Plans are data: they can be printed, compared, replayed and sent over HTTP. Nothing here does anything.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aquifer_base::Uid;
@@ -11,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::{Identity, Key, ObjectRef};
+use crate::secret::SECRET;
 use crate::status::Report;
 
 /// One decision.
@@ -53,21 +55,37 @@ pub struct Stage {
 pub enum Step {
     /// Server-side apply of the full intent. Fields of others stay.
     Apply(Child),
-    /// The object shall be exactly the intent: foreign additions go, immutable drift means delete and create.
+    /// The object shall be exactly the intent: foreign additions go.
     Replace {
         /// The object.
         child: Child,
         /// JSON pointers below which others write by right.
         tolerate: Vec<String>,
+        /// What happens when it cannot be changed in place.
+        recreate: Recreate,
     },
     /// Delete this very object.
     Delete(Deletion),
     /// A Secret made by a recipe, create-only: where decisions get keys and randomness from.
     Mint(Mint),
+    /// A Secret composed of others by a recipe, kept as the recipe says.
+    Seal(Seal),
+    /// Fields of an object that is not our child, by compare-and-swap and without our marks.
+    Amend(Amend),
     /// An intent into a status, by compare-and-swap, before an effect that is not idempotent by key.
     Record(Record),
     /// Something outside Kubernetes.
     Effect(Effect),
+}
+
+/// What happens to an object that cannot be changed in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recreate {
+    /// It stays, and that is reported.
+    #[default]
+    Never,
+    /// It is deleted and made again, when the server would take the new one. Never a namespace: all that is in it would go.
+    Allowed,
 }
 
 /// A child with its full intent.
@@ -88,12 +106,28 @@ pub enum Expect {
     Absent,
     /// This object; the write is refused if it is another one.
     Uid(Uid),
+    /// This object in this version. For what a late write of a former leader must not take back, such as a quota.
+    Version(Identity),
 }
 
 impl Expect {
     /// What an observation says.
     pub fn seen(object: Option<&Identity>) -> Self {
         object.map_or(Self::Absent, |seen| Self::Uid(seen.uid.clone()))
+    }
+
+    /// What an observation says, in its very version.
+    pub fn unchanged(object: Option<&Identity>) -> Self {
+        object.map_or(Self::Absent, |seen| Self::Version(seen.clone()))
+    }
+
+    /// The object that was seen.
+    pub fn uid(&self) -> Option<&Uid> {
+        match self {
+            Self::Absent => None,
+            Self::Uid(uid) => Some(uid),
+            Self::Version(seen) => Some(&seen.uid),
+        }
     }
 }
 
@@ -104,6 +138,8 @@ pub struct Deletion {
     pub target: ObjectRef,
     /// What was seen: when the object has changed since, the engine looks and decides again.
     pub seen: Identity,
+    /// Its owner, the subject, is being deleted, and it goes for no other reason: nothing else need be read anew first.
+    pub with_owner: bool,
 }
 
 /// A Secret to make once.
@@ -113,6 +149,80 @@ pub struct Mint {
     pub secret: Key,
     /// The recipe, understood by the controller's `mint`.
     pub recipe: String,
+    /// Labels, besides our mark.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Mint {
+    /// A Secret to make once by a recipe.
+    pub fn new(secret: Key, recipe: &str) -> Self {
+        Self { secret, recipe: recipe.to_owned(), labels: BTreeMap::new() }
+    }
+}
+
+/// A Secret that is composed. What it is composed of is read when it is written, so that no content is in a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seal {
+    /// The Secret.
+    pub secret: Key,
+    /// The recipe, understood by the controller's `compose`.
+    pub recipe: String,
+    /// Arguments of the recipe. No secrets.
+    pub arguments: Value,
+    /// Secrets that it is made of, in the order of the recipe.
+    pub sources: Vec<Key>,
+    /// Labels, besides our mark.
+    pub labels: BTreeMap<String, String>,
+    /// Its type. It cannot be changed later.
+    pub kind: String,
+}
+
+impl Seal {
+    /// A Secret of type `Opaque` by a recipe, made of nothing yet.
+    pub fn new(secret: Key, recipe: &str, arguments: &impl Serialize) -> Self {
+        Self {
+            secret,
+            recipe: recipe.to_owned(),
+            arguments: serde_json::to_value(arguments).unwrap_or_default(),
+            sources: Vec::new(),
+            labels: BTreeMap::new(),
+            kind: "Opaque".to_owned(),
+        }
+    }
+
+    /// It is also made of this Secret.
+    #[must_use]
+    pub fn source(mut self, secret: Key) -> Self {
+        self.sources.push(secret);
+        self
+    }
+
+    /// With this label.
+    #[must_use]
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.labels.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With this type.
+    #[must_use]
+    pub fn kind(mut self, kind: &str) -> Self {
+        kind.clone_into(&mut self.kind);
+        self
+    }
+}
+
+/// A compare-and-swap on fields of an object that is somebody else's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Amend {
+    /// Which object.
+    pub target: ObjectRef,
+    /// What was seen: when the object has changed since, the engine looks and decides again.
+    pub seen: Identity,
+    /// A merge patch: null clears a field.
+    pub patch: Map<String, Value>,
+    /// Whether it goes to the status.
+    pub status: bool,
 }
 
 /// A compare-and-swap on a status.
@@ -156,13 +266,22 @@ pub struct Effect {
     pub key: String,
     /// Its arguments. No secrets.
     pub arguments: Value,
+    /// It destroys something: everything that the decision rests on is read anew first, and asked for anew.
+    pub destroys: bool,
 }
 
 impl Effect {
     /// An effect with typed arguments.
     pub fn new(operation: &str, key: String, arguments: &impl Serialize) -> Self {
         let arguments = serde_json::to_value(arguments).unwrap_or_default();
-        Self { operation: operation.to_owned(), key, arguments }
+        Self { operation: operation.to_owned(), key, arguments, destroys: false }
+    }
+
+    /// The same effect, which destroys something.
+    #[must_use]
+    pub fn destroying(mut self) -> Self {
+        self.destroys = true;
+        self
     }
 
     /// The arguments, as the type that they were made from.
@@ -218,19 +337,13 @@ impl Plan {
     }
 
     /// Every object that the plan has a word for: these are not pruned.
-    pub fn named(&self) -> impl Iterator<Item = &ObjectRef> {
-        let steps = self.stages.iter().flat_map(|stage| &stage.steps).filter_map(Step::target);
-        self.keep.iter().chain(steps)
+    pub fn named(&self) -> impl Iterator<Item = ObjectRef> {
+        self.keep.iter().cloned().chain(self.steps().filter_map(Step::target))
     }
 
     /// Every step, in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.stages.iter().flat_map(|stage| &stage.steps)
-    }
-
-    /// Whether the plan destroys anything, so that its ground must be read anew.
-    pub fn is_destructive(&self) -> bool {
-        self.steps().any(|step| matches!(step, Step::Delete(_)))
     }
 }
 
@@ -242,14 +355,35 @@ impl Step {
 
     /// Deletes an object that was seen.
     pub fn delete(target: ObjectRef, seen: Identity) -> Self {
-        Self::Delete(Deletion { target, seen })
+        Self::Delete(Deletion { target, seen, with_owner: false })
     }
 
-    fn target(&self) -> Option<&ObjectRef> {
+    /// Deletes an object that was seen because its owner, the subject, is being deleted, and for no other reason.
+    pub fn delete_with_owner(target: ObjectRef, seen: Identity) -> Self {
+        Self::Delete(Deletion { target, seen, with_owner: true })
+    }
+
+    /// Whether it destroys something.
+    pub fn destroys(&self) -> bool {
         match self {
-            Self::Apply(child) | Self::Replace { child, .. } => Some(&child.target),
-            Self::Delete(deletion) => Some(&deletion.target),
-            Self::Mint(_) | Self::Record(_) | Self::Effect(_) => None,
+            Self::Delete(_) => true,
+            Self::Effect(effect) => effect.destroys,
+            Self::Apply(_)
+            | Self::Replace { .. }
+            | Self::Mint(_)
+            | Self::Seal(_)
+            | Self::Amend(_)
+            | Self::Record(_) => false,
+        }
+    }
+
+    /// The child that it is about.
+    fn target(&self) -> Option<ObjectRef> {
+        match self {
+            Self::Apply(child) | Self::Replace { child, .. } => Some(child.target.clone()),
+            Self::Delete(deletion) => Some(deletion.target.clone()),
+            Self::Mint(Mint { secret, .. }) | Self::Seal(Seal { secret, .. }) => Some(SECRET.key(secret)),
+            Self::Record(_) | Self::Amend(_) | Self::Effect(_) => None,
         }
     }
 }

@@ -11,7 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::intent::Intent;
 use crate::object::{Identity, Key, Kind, ObjectRef};
-use crate::plan::{Child, Deletion, Effect, Expect, Finalizer, Mint, Plan, Record, Stage, Step};
+use crate::plan::{
+    Amend, Child, Deletion, Effect, Expect, Finalizer, Mint, Plan, Record, Recreate, Seal, Stage, Step,
+};
 use crate::seen::{Seen, Why};
 use crate::status::{Condition, EventType, Report, State, Urgency};
 use crate::subject::{Marks, Present, Subject, Unreadable};
@@ -77,7 +79,11 @@ fn timestamp() -> impl Strategy<Value = Timestamp> {
 }
 
 fn child() -> impl Strategy<Value = Child> {
-    let expect = prop_oneof![Just(Expect::Absent), text().prop_map(|uid| Expect::Uid(Uid::new(uid)))];
+    let expect = prop_oneof![
+        Just(Expect::Absent),
+        text().prop_map(|uid| Expect::Uid(Uid::new(uid))),
+        identity().prop_map(Expect::Version)
+    ];
     (target(), json(), expect).prop_map(|(target, intent, expect)| Child {
         target,
         intent: Intent::of(&intent),
@@ -85,23 +91,42 @@ fn child() -> impl Strategy<Value = Child> {
     })
 }
 
+fn labels() -> impl Strategy<Value = std::collections::BTreeMap<String, String>> {
+    prop::collection::btree_map(text(), text(), 0..3)
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         child().prop_map(Step::Apply),
-        (child(), prop::collection::vec(text(), 0..3))
-            .prop_map(|(child, tolerate)| Step::Replace { child, tolerate }),
-        (target(), identity()).prop_map(|(target, seen)| Step::Delete(Deletion { target, seen })),
-        (key(), text()).prop_map(|(secret, recipe)| Step::Mint(Mint { secret, recipe })),
+        (child(), prop::collection::vec(text(), 0..3), any::<bool>()).prop_map(|(child, tolerate, again)| {
+            let recreate = if again { Recreate::Allowed } else { Recreate::Never };
+            Step::Replace { child, tolerate, recreate }
+        }),
+        (target(), identity(), any::<bool>()).prop_map(|(target, seen, with_owner)| Step::Delete(Deletion {
+            target,
+            seen,
+            with_owner
+        })),
+        (key(), text(), labels()).prop_map(|(secret, recipe, labels)| Step::Mint(Mint {
+            secret,
+            recipe,
+            labels
+        })),
+        (key(), text(), json(), prop::collection::vec(key(), 0..3), labels(), text()).prop_map(
+            |(secret, recipe, arguments, sources, labels, kind)| {
+                Step::Seal(Seal { secret, recipe, arguments, sources, labels, kind })
+            }
+        ),
+        (target(), identity(), fields(), any::<bool>())
+            .prop_map(|(target, seen, patch, status)| { Step::Amend(Amend { target, seen, patch, status }) }),
         (target(), identity(), fields()).prop_map(|(target, seen, fields)| Step::Record(Record {
             target,
             seen,
             fields
         })),
-        (text(), text(), json()).prop_map(|(operation, key, arguments)| Step::Effect(Effect {
-            operation,
-            key,
-            arguments
-        })),
+        (text(), text(), json(), any::<bool>()).prop_map(|(operation, key, arguments, destroys)| {
+            Step::Effect(Effect { operation, key, arguments, destroys })
+        }),
     ]
 }
 

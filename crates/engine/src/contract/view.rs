@@ -10,27 +10,52 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Listing;
+use crate::intent::OWNER_UID;
 use crate::object::{Key, Kind, Object, ObjectRef};
-use crate::outside::Outside;
+use crate::outside::{List, Moment, Outside};
 use crate::question::Question;
 use crate::seen::{Seen, Why};
+use crate::store::Store;
 use crate::stores::Stores;
 
 /// Live facts of one pass; they are newer than the caches.
 #[derive(Default)]
 pub(crate) struct Fresh {
-    /// Something is to be destroyed: what is looked at by name, and what belongs to the key, is read live.
-    pub live: bool,
-    /// Objects by name; none when it was seen that there is none.
+    /// Something is to be destroyed: everything that is looked at is read live, and only answers count that were asked for
+    /// after this.
+    pub firm: Option<Moment>,
+    /// Objects by name; none when it was seen that there is none. None of them is older than a list here that shows it.
     pub objects: BTreeMap<ObjectRef, (Option<Object>, Timestamp)>,
     /// Kinds of which it was seen that they are not served.
     pub unserved: BTreeSet<Kind>,
     /// Lists.
-    pub lists: BTreeMap<Listing, (Arc<[Object]>, Timestamp)>,
+    pub lists: BTreeMap<Listing, List>,
+}
+
+impl Fresh {
+    /// Takes a list that was read after everything that is here.
+    pub fn add_list(&mut self, listing: Listing, list: List) {
+        let shown: BTreeMap<Key, &Object> =
+            list.objects.iter().map(|object| (object.key(), object)).collect();
+        self.objects.retain(|target, (object, read_at)| {
+            if target.kind != listing.kind {
+                return true;
+            }
+            match shown.get(&target.key) {
+                Some(new) => {
+                    (*object, *read_at) = (Some((*new).clone()), list.read_at);
+                    true
+                }
+                // It is gone, or it is no longer in the list: whoever looks for it by name reads it again.
+                None => object.as_ref().is_none_or(|object| !listing.shows(object)),
+            }
+        });
+        self.lists.insert(listing, list);
+    }
 }
 
 /// Something `observe` would have liked to know.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Want {
     /// One object, from the source of truth.
     Object(ObjectRef),
@@ -42,21 +67,66 @@ pub(crate) enum Want {
 
 /// The view of one pass.
 pub struct View<'a> {
-    pub(crate) stores: &'a Stores,
-    pub(crate) fresh: &'a Fresh,
-    pub(crate) outside: &'a Outside,
-    pub(crate) key: &'a Key,
+    stores: &'a Stores,
+    fresh: &'a Fresh,
+    outside: &'a Outside,
+    key: &'a Key,
+    /// What the pass is about; a server has none.
+    subject: Option<&'a ObjectRef>,
     /// When this pass looks. For the age of answers; decisions get their own.
-    pub(crate) now: Timestamp,
-    /// Own writes that the caches have not reached: what is of these kinds is read live.
-    pub(crate) lagging: &'a [ObjectRef],
-    pub(crate) wants: RefCell<Vec<Want>>,
-    pub(crate) asked: RefCell<Vec<Question>>,
+    now: Timestamp,
+    wants: RefCell<BTreeSet<Want>>,
+    asked: RefCell<Vec<Question>>,
     /// A question could not be answered.
-    pub(crate) unanswered: Cell<bool>,
+    unanswered: Cell<bool>,
 }
 
-impl View<'_> {
+/// What a look has noted.
+pub(crate) struct Noted {
+    /// What is missing.
+    pub wants: BTreeSet<Want>,
+    /// What was asked of the outside.
+    pub asked: Vec<Question>,
+    /// A question could not be answered.
+    pub unanswered: bool,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        stores: &'a Stores,
+        fresh: &'a Fresh,
+        outside: &'a Outside,
+        key: &'a Key,
+        subject: Option<&'a ObjectRef>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            stores,
+            fresh,
+            outside,
+            key,
+            subject,
+            now,
+            wants: RefCell::default(),
+            asked: RefCell::default(),
+            unanswered: Cell::default(),
+        }
+    }
+
+    /// What it has noted.
+    pub(crate) fn noted(self) -> Noted {
+        Noted {
+            wants: self.wants.into_inner(),
+            asked: self.asked.into_inner(),
+            unanswered: self.unanswered.get(),
+        }
+    }
+
+    /// Whether something is to be read before this look counts.
+    pub(crate) fn wants_anything(&self) -> bool {
+        !self.wants.borrow().is_empty()
+    }
+
     /// When this pass looks.
     pub fn now(&self) -> Timestamp {
         self.now
@@ -66,15 +136,16 @@ impl View<'_> {
     /// reported, and for what is written by a step that is refused when anything is there; else [`View::get`].
     pub fn cached(&self, target: &ObjectRef) -> Seen<Option<Object>> {
         if let Some((object, read_at)) = self.fresh.objects.get(target) {
-            return Seen::Known { value: object.clone(), read_at: *read_at };
+            let value = object.clone().map(|object| self.stores.as_kept(&target.kind, object));
+            return Seen::Known { value, read_at: *read_at };
         }
         if self.fresh.unserved.contains(&target.kind) {
             return Seen::Unknown(Why::NotServed);
         }
-        if self.fresh.live || self.lags(&target.kind) {
+        if self.fresh.firm.is_some() {
             return self.want(Want::Object(target.clone()));
         }
-        self.in_store(target)
+        self.stores.get(target)
     }
 
     /// An object by name. Absence is proved: what no cache shows is read live before it counts as absent.
@@ -91,31 +162,40 @@ impl View<'_> {
 
     /// The objects of a kind that wake this pass's key: its children, and whatever else names it.
     pub fn mine(&self, kind: &Kind) -> Seen<Vec<Object>> {
-        let live = self.fresh.live || self.lags(kind);
-        let cached = self.stores.waking(kind, self.key);
-        self.refreshed(kind, cached, live, |object| self.stores.would_wake(kind, object, self.key))
+        let subject = self.subject.and_then(|subject| self.fresh.objects.get(subject)?.0.as_ref());
+        let listing = |store: &Store| {
+            let mut listing = store.watch().scope().listing();
+            // Children carry the uid of their owner, so that not all children of everybody need be read.
+            if let Some(subject) = subject.filter(|_| store.watch().children) {
+                let owned = format!("{OWNER_UID}={}", subject.uid());
+                listing.labels =
+                    if listing.labels.is_empty() { owned } else { format!("{},{owned}", listing.labels) };
+            }
+            listing
+        };
+        let cached = |store: &Store| store.waking(self.key);
+        self.members(kind, listing, cached, |store, object| store.would_wake(object, self.key))
     }
 
     /// The objects of a group of a watched kind.
     pub fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Object>> {
-        let cached = self.stores.group(kind, group);
-        self.refreshed(kind, cached, self.lags(kind), |object| self.stores.would_join(kind, object, group))
+        let belongs = |store: &Store, object: &Object| store.group_of(object).as_deref() == Some(group);
+        self.members(kind, |store| store.watch().scope().listing(), |store| store.group(group), belongs)
     }
 
-    /// All objects that the watch of a kind holds.
+    /// All objects that the watches of a kind hold.
     pub fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
-        self.refreshed(kind, self.stores.list(kind), self.lags(kind), |_| true)
+        self.members(kind, |store| store.watch().scope().listing(), Store::list, |_, _| true)
     }
 
     /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for large kinds that are not worth a
     /// watch. Keys that look at the same list share it.
-    pub fn list_live(&self, kind: &Kind, namespace: &str, max_age: Duration) -> Seen<Vec<Object>> {
-        let listing = Listing { kind: kind.clone(), namespace: namespace.to_owned() };
-        if let Some((objects, read_at)) = self.fresh.lists.get(&listing) {
-            return Seen::Known { value: objects.to_vec(), read_at: *read_at };
-        }
-        match self.outside.list(&listing, max_age, self.now) {
-            Some((objects, read_at)) => Seen::Known { value: objects.to_vec(), read_at },
+    pub fn list_live(&self, kind: &Kind, namespace: &str, max_age: Duration) -> Seen<Arc<[Object]>> {
+        let listing = Listing::all(kind, namespace);
+        let shared = || self.outside.list(&listing, max_age, self.now).filter(|_| self.fresh.firm.is_none());
+        match self.fresh.lists.get(&listing).cloned().or_else(shared) {
+            Some(List { objects, read_at, .. }) => Seen::Known { value: objects, read_at },
+            None if self.fresh.unserved.contains(kind) => Seen::Unknown(Why::NotServed),
             None => self.want(Want::List(listing)),
         }
     }
@@ -123,7 +203,7 @@ impl View<'_> {
     /// An answer from outside, not older than `max_age`. One that cannot be read is as good as none.
     pub fn ask<T: DeserializeOwned>(&self, question: Question, max_age: Duration) -> Seen<T> {
         self.asked.borrow_mut().push(question.clone());
-        match self.outside.get(&question, max_age, self.key, self.now) {
+        match self.outside.get(&question, max_age, self.key, self.now, self.fresh.firm) {
             Seen::Known { value, read_at } => match serde_json::from_value(value) {
                 Ok(value) => Seen::Known { value, read_at },
                 Err(error) => {
@@ -131,10 +211,7 @@ impl View<'_> {
                     Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}")))
                 }
             },
-            Seen::Unknown(Why::Reading) => {
-                self.wants.borrow_mut().push(Want::Answer(question));
-                Seen::Unknown(Why::Reading)
-            }
+            Seen::Unknown(Why::Reading) => self.want(Want::Answer(question)),
             Seen::Unknown(why) => {
                 self.unanswered.set(true);
                 Seen::Unknown(why)
@@ -147,56 +224,55 @@ impl View<'_> {
         self.stores.is_ours(kind, name)
     }
 
-    fn in_store(&self, target: &ObjectRef) -> Seen<Option<Object>> {
-        self.stores.get(target)
-    }
-
-    fn lags(&self, kind: &Kind) -> bool {
-        self.lagging.iter().any(|target| target.kind == *kind)
-    }
-
-    /// Live facts win over the cache's, object by object, and what the cache has not seen yet belongs here too.
-    fn refreshed(
+    /// What the caches of a kind hold, or a list that was read in this pass. Live facts win, object by object, and what the
+    /// cache has not seen yet belongs here too.
+    fn members(
         &self,
         kind: &Kind,
-        seen: Seen<Vec<Object>>,
-        live: bool,
-        belongs: impl Fn(&Object) -> bool,
+        listing: impl Fn(&Store) -> Listing,
+        cached: impl Fn(&Store) -> Seen<Vec<Object>>,
+        belongs: impl Fn(&Store, &Object) -> bool,
     ) -> Seen<Vec<Object>> {
-        seen.map(|cached| {
-            let news: Vec<Object> = self
-                .fresh
-                .objects
-                .iter()
-                .filter(|(target, _)| {
-                    target.kind == *kind && cached.iter().all(|object| object.key() != target.key)
-                })
-                .filter_map(|(_, (object, _))| object.clone().filter(&belongs))
-                .collect();
-            let mut objects: Vec<Object> = cached
-                .into_iter()
-                .filter_map(|object| {
-                    let target = kind.key(&object.key());
-                    if let Some((fresh, _)) = self.fresh.objects.get(&target) {
-                        return fresh.clone();
+        if self.fresh.unserved.contains(kind) {
+            return Seen::Unknown(Why::NotServed);
+        }
+        let seen = self.stores.together(kind, |store| {
+            let listing = listing(store);
+            match self.fresh.lists.get(&listing) {
+                Some(List { objects, read_at, .. }) => {
+                    let here = objects.iter().filter(|object| belongs(store, object));
+                    let value = here.map(|object| store.as_kept(object.clone())).collect();
+                    Seen::Known { value, read_at: *read_at }
+                }
+                None if self.fresh.firm.is_some() => self.want(Want::List(listing)),
+                None => cached(store),
+            }
+        });
+        seen.map(|found| {
+            let mut found: BTreeMap<Key, Object> =
+                found.into_iter().map(|object| (object.key(), object)).collect();
+            for (target, (object, _)) in self.fresh.objects.iter().filter(|(target, _)| target.kind == *kind)
+            {
+                let store = self.stores.of(kind).iter().find(|store| {
+                    let shown =
+                        |object: &Object| store.watch().scope().shows(object) && belongs(store, object);
+                    object.as_ref().is_some_and(shown)
+                });
+                match (object, store) {
+                    (Some(object), Some(store)) => {
+                        found.insert(target.key.clone(), store.as_kept(object.clone()));
                     }
-                    if live && !self.fresh.unserved.contains(kind) {
-                        self.want::<()>(Want::Object(target));
+                    _ => {
+                        found.remove(&target.key);
                     }
-                    Some(object)
-                })
-                .chain(news)
-                .collect();
-            objects.sort_by_cached_key(Object::key);
-            objects
+                }
+            }
+            found.into_values().collect()
         })
     }
 
     fn want<T>(&self, want: Want) -> Seen<T> {
-        let mut wants = self.wants.borrow_mut();
-        if !wants.contains(&want) {
-            wants.push(want);
-        }
+        self.wants.borrow_mut().insert(want);
         Seen::Unknown(Why::Reading)
     }
 }

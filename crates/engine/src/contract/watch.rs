@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::cluster::{Listing, is_selected};
 use crate::kept::Kept;
 use crate::object::{Key, Kind, Object};
 
@@ -38,6 +39,8 @@ pub struct Watch {
     pub(crate) wakes: WakesFn,
     pub(crate) group: Option<GroupFn>,
     pub(crate) kept: Kept,
+    /// Each object wakes the owner that its marks name, and nobody else.
+    pub(crate) children: bool,
     /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
     marks: Vec<String>,
 }
@@ -53,6 +56,7 @@ impl Watch {
             wakes: Arc::new(wakes),
             group: None,
             kept: Kept::Content,
+            children: false,
             marks: vec![crate::intent::PREFIX.to_owned()],
         }
     }
@@ -64,9 +68,10 @@ impl Watch {
 
     /// Watches children that carry our marks: each wakes the owner it names.
     pub fn children(kind: Kind) -> Self {
-        Self::new(kind, |object| {
+        let wakes = |object: &Object| {
             crate::intent::owner_key(object).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
-        })
+        };
+        Self { children: true, ..Self::new(kind, wakes) }
     }
 
     /// Only objects with these labels; the label is one of ours then.
@@ -151,6 +156,21 @@ impl Scope {
         let parts = [("namespace", &self.namespace), ("name", &self.name), ("labels", &self.labels)];
         let parts = parts.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?)));
         parts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The same as a list.
+    pub fn listing(&self) -> Listing {
+        Listing {
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone().unwrap_or_default(),
+            labels: self.labels.clone().unwrap_or_default(),
+            name: self.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Whether an object is in it.
+    pub fn shows(&self, object: &Object) -> bool {
+        self.may_hold(&object.key()) && is_selected(object, self.labels.as_deref().unwrap_or_default())
     }
 
     /// Whether an object of this key is in it, its labels apart.

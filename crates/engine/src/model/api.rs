@@ -13,8 +13,9 @@ use super::ownership::Owners;
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
 use crate::latest::{Receiver, Sender, latest};
 use crate::lock::lock;
-use crate::object::{Kind, Object, ObjectRef};
+use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
+use crate::secret::{SECRET, StoredSecret, without_content};
 
 /// The API server.
 #[derive(Default)]
@@ -42,7 +43,8 @@ struct State {
     /// Kinds that are not served.
     unserved: Vec<Kind>,
     /// Objects that may not be written, with the error that says so.
-    refused: BTreeMap<ObjectRef, ApiError>,
+    /// By object; of one verb, or of all.
+    refused: BTreeMap<ObjectRef, Vec<(Option<&'static str>, ApiError)>>,
 }
 
 impl Default for State {
@@ -171,7 +173,12 @@ impl Model {
 
     /// Every write of a controller to this object is answered with this error, until [`Model::admit`].
     pub fn refuse(&self, target: &ObjectRef, error: ApiError) {
-        self.lock().refused.insert(target.clone(), error);
+        self.lock().refused.entry(target.clone()).or_default().push((None, error));
+    }
+
+    /// From now on this verb is refused for this object, whoever asks.
+    pub fn refuse_verb(&self, target: &ObjectRef, verb: &'static str, error: ApiError) {
+        self.lock().refused.entry(target.clone()).or_default().push((Some(verb), error));
     }
 
     /// Ends [`Model::refuse`].
@@ -317,12 +324,19 @@ impl Cluster for Model {
         if !self.serves(&target.kind) {
             return Err(ApiError::NotServed);
         }
-        Ok(self.object(target))
+        Ok(self.object(target).map(|object| without_content(&target.kind, object)))
+    }
+
+    async fn secret(&self, secret: &Key) -> Result<Option<StoredSecret>, ApiError> {
+        Ok(self.object(&SECRET.key(secret)).as_ref().map(StoredSecret::of))
     }
 
     async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError> {
-        let here = |o: &Object| listing.namespace.is_empty() || o.namespace() == listing.namespace;
-        Ok(self.objects(&listing.kind).into_iter().filter(here).collect())
+        if !self.serves(&listing.kind) {
+            return Err(ApiError::NotServed);
+        }
+        let shown = self.objects(&listing.kind).into_iter().filter(|object| listing.shows(object));
+        Ok(shown.map(|object| without_content(&listing.kind, object)).collect())
     }
 
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
@@ -335,7 +349,8 @@ impl Cluster for Model {
             }
             result
         });
-        reply.unwrap_or_else(|| Err(ApiError::Unavailable("the reply was lost".into())))
+        let reply = reply.unwrap_or_else(|| Err(ApiError::Unavailable("the reply was lost".into())));
+        reply.map(|object| object.map(|object| without_content(&write.target.kind, object)))
     }
 }
 
@@ -344,12 +359,15 @@ impl State {
         if self.unserved.contains(&write.target.kind) {
             return Err(ApiError::NotServed);
         }
-        if let Some(error) = self.refused.get(&write.target) {
+        let verb = write.verb.as_str();
+        let mut refused = self.refused.get(&write.target).into_iter().flatten();
+        if let Some((_, error)) = refused.find(|(one, _)| one.is_none_or(|one| one == verb)) {
             return Err(error.clone());
         }
         let live = self.objects.get(&write.target).cloned();
         let doc = match (&write.verb, live) {
-            (Verb::Create(_), Some(_)) => return Err(ApiError::AlreadyExists),
+            (Verb::Create(_) | Verb::TryCreate(_), Some(_)) => return Err(ApiError::AlreadyExists),
+            (Verb::TryCreate(body), None) => return Ok(Some(Object(body.clone()))),
             (Verb::Create(body), None) => self.create(&write.target, body.clone(), &write.manager),
             (Verb::Apply(body), live) => self.apply(&write.target, body, &write.manager, live)?,
             (_, None) => return Err(ApiError::NotFound),

@@ -176,7 +176,7 @@ impl<C: Controller> Sim<C> {
             if self.model.serves(&kind) {
                 let objects = frozen.get(&kind).cloned().unwrap_or_else(|| self.model.objects(&kind));
                 store.relist_begins();
-                let shown = |o: &Object| store.may_hold(&o.key()) && selected(o, watch.labels.as_deref());
+                let shown = |o: &Object| watch.scope().shows(o);
                 for object in objects.into_iter().filter(shown) {
                     store.upsert(object, self.now());
                 }
@@ -208,14 +208,6 @@ impl<C: Controller> Environment for PassEnvironment<'_, C> {
         self.outside.put(&question, answer, self.sim.now());
         true
     }
-}
-
-/// Label selectors as the families use them: `name`, `name=value`.
-fn selected(object: &Object, selector: Option<&str>) -> bool {
-    selector.is_none_or(|selector| match selector.split_once('=') {
-        Some((name, value)) => object.label(name) == Some(value),
-        None => object.label(selector).is_some(),
-    })
 }
 
 /// What a walk found.

@@ -4,8 +4,9 @@ use super::observe::{Looked, refresh};
 use super::steps::{Done, Executor};
 use super::{Pass, PassState, Round};
 use crate::failure::Failure;
-use crate::object::Object;
+use crate::object::{Object, revision};
 use crate::plan::{Finalizer, Plan, Stage};
+use crate::store::Progress;
 
 impl Pass<'_> {
     pub(super) async fn act(
@@ -21,6 +22,7 @@ impl Pass<'_> {
             writer: self.writer(),
             code: self.controller,
             stores: self.stores,
+            outside: self.outside,
             owner: self.key,
             owner_uid: seen.as_ref().map(|seen| &seen.uid),
             owner_version: None,
@@ -74,8 +76,18 @@ impl Pass<'_> {
                     if target == subject {
                         outcome.subject.clone_from(&object);
                     }
-                    outcome.wrote(target.clone(), progress);
+                    self.note_write(outcome, target.clone(), object.as_ref(), progress);
                     fresh.objects.insert(target, (object, self.environment.now()));
+                }
+                Done::Altered(target, object, failure) => {
+                    let progress = Progress::Revision(revision(object.resource_version()));
+                    self.note_write(outcome, target.clone(), Some(&object), progress);
+                    fresh.objects.insert(target, (Some(object), self.environment.now()));
+                    outcome.failures.push(failure);
+                }
+                Done::NeedsFirmGround => {
+                    fresh.firm = Some(self.outside.firm_since(self.key));
+                    current = false;
                 }
                 Done::Acted => {
                     outcome.effects += 1;

@@ -1,5 +1,6 @@
-//! Confirm: before anything is destroyed, what the decision rests on is read from the API server. Caches of two kinds can
-//! disagree, and a pair that only looks broken must not be torn down.
+//! Confirm: before anything is destroyed, what the decision rests on is read from the API server and asked of the outside
+//! again. Caches of two kinds can disagree, a pair that only looks broken must not be torn down, and what a list does not show
+//! may be there.
 
 use super::observe::{Looked, refresh};
 use super::{Pass, PassState};
@@ -12,8 +13,9 @@ use crate::view::Fresh;
 impl Pass<'_> {
     /// False when the decision must be made again, on what is read live.
     ///
-    /// A subject that is being deleted never comes back, and all that is its own goes. What carries its uid is its own, whatever
-    /// else has happened; for anything else it must still be there, because another object may have its name by now.
+    /// A subject that is being deleted never comes back, and what goes with it for no other reason goes. What carries its uid is
+    /// its own, whatever else has happened; for anything else it must still be there, because another object may have its
+    /// name by now.
     pub(super) async fn confirm(
         &self,
         looked: &Looked,
@@ -21,15 +23,19 @@ impl Pass<'_> {
         prune: Option<&Stage>,
         state: &mut PassState,
     ) -> Result<bool, Failure> {
-        let mut deletions =
-            plan.steps().chain(prune.iter().flat_map(|stage| &stage.steps)).filter_map(deletion);
         let fresh = &mut state.fresh;
-        let Some(deleting) = looked.subject.as_ref().filter(|subject| subject.deleting()) else {
-            let confirmed = fresh.live || deletions.next().is_none();
-            fresh.live |= !confirmed;
-            return Ok(confirmed);
+        let steps = plan.steps().chain(prune.iter().flat_map(|stage| &stage.steps));
+        let destroying: Vec<&Step> = steps.filter(|step| step.destroys()).collect();
+        if fresh.firm.is_some() || destroying.is_empty() {
+            return Ok(true);
+        }
+        let deleting = looked.subject.as_ref().filter(|subject| subject.deleting());
+        let with_owner: Option<Vec<&Deletion>> = destroying.into_iter().map(with_owner).collect();
+        let (Some(deleting), Some(deletions)) = (deleting, with_owner) else {
+            fresh.firm = Some(self.outside.firm_since(self.key));
+            return Ok(false);
         };
-        if deletions.all(|deletion| self.is_marked(deletion, deleting.uid(), fresh)) {
+        if deletions.into_iter().all(|deletion| self.is_marked(deletion, deleting.uid(), fresh)) {
             return Ok(true);
         }
         let target = self.target();
@@ -50,9 +56,9 @@ impl Pass<'_> {
     }
 }
 
-fn deletion(step: &Step) -> Option<&Deletion> {
+fn with_owner(step: &Step) -> Option<&Deletion> {
     match step {
-        Step::Delete(deletion) => Some(deletion),
+        Step::Delete(deletion) if deletion.with_owner => Some(deletion),
         _ => None,
     }
 }

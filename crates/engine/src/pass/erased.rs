@@ -2,10 +2,8 @@
 //! once. Converts between objects and typed subjects, worlds and statuses; decides nothing itself.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aquifer_base::Sealed;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -17,6 +15,7 @@ use crate::intent::Intent;
 use crate::object::{Key, Kind, Object};
 use crate::plan::{Effect, Plan};
 use crate::question::Question;
+use crate::secret::SecretContent;
 use crate::status::{Report, Shape, fields_of};
 use crate::subject::{Present, Subject, Unreadable};
 use crate::view::View;
@@ -53,8 +52,17 @@ impl<C: Controller> StepCode for C {
     fn name(&self) -> &'static str {
         Controller::name(self)
     }
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
+    fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {
         Controller::mint(self, recipe)
+    }
+    fn compose(
+        &self,
+        recipe: &str,
+        arguments: &Value,
+        sources: &[&SecretContent],
+        current: Option<&SecretContent>,
+    ) -> Result<SecretContent, Failure> {
+        Controller::compose(self, recipe, arguments, sources, current)
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
         Controller::effect(self, effect).await

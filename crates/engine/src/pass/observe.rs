@@ -1,19 +1,23 @@
 //! Observe: look until nothing is missing. What a look finds missing is read, and then it looks again.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::erased::Observation;
 use super::{Pass, PassState};
-use crate::cluster::{ApiError, Cluster};
+use crate::cluster::{ApiError, Cluster, Listing};
 use crate::failure::Failure;
-use crate::object::{Object, ObjectRef};
+use crate::object::{Kind, Object, ObjectRef};
+use crate::outside::Outside;
 use crate::seen::Why;
 use crate::view::{Fresh, View, Want};
 
 /// Looks at the world before one decision: each may ask for what the one before revealed.
 const LOOKS: usize = 6;
+
+/// So many objects of one kind are read one by one.
+const MANY: usize = 16;
 
 /// What a pass has looked at when nothing is missing any more.
 pub(super) struct Looked {
@@ -28,31 +32,22 @@ impl Pass<'_> {
         for _ in 0..LOOKS {
             let now = self.environment.now();
             let (looked, wants) = {
-                let view = View {
-                    stores: self.stores,
-                    fresh: &state.fresh,
-                    outside: self.outside,
-                    key: self.key,
-                    now,
-                    lagging: self.lagging,
-                    wants: Vec::new().into(),
-                    asked: Vec::new().into(),
-                    unanswered: false.into(),
-                };
+                let view = View::new(self.stores, &state.fresh, self.outside, self.key, Some(&target), now);
                 // That the owner is gone is confirmed before anything is decided about its children.
                 let seen = view.get(&target);
                 if let Some(Why::Unreachable(said)) = seen.why() {
                     return Err(Failure::bug(format!("cannot read {target}: {said}")));
                 }
                 match seen.known() {
-                    None if view.wants.borrow().is_empty() => return Ok(None),
-                    None => (None, view.wants.take()),
+                    None if !view.wants_anything() => return Ok(None),
+                    None => (None, view.noted().wants),
                     Some(subject) => {
                         state.outcome.subject.clone_from(subject);
                         let observation = self.controller.observe(self.key, subject.as_ref(), &view);
-                        state.asked = view.asked.take();
-                        state.outcome.unanswered = view.unanswered.get();
-                        (Some(Looked { subject: subject.clone(), observation }), view.wants.take())
+                        let noted = view.noted();
+                        state.asked = noted.asked;
+                        state.outcome.unanswered = noted.unanswered;
+                        (Some(Looked { subject: subject.clone(), observation }), noted.wants)
                     }
                 }
             };
@@ -69,10 +64,32 @@ impl Pass<'_> {
         Err(Failure::bug(format!("{} never stops asking about {}", self.controller.name(), self.key)))
     }
 
+    /// Reads what this pass wrote last time and the caches do not show yet. Much of one kind is read as lists.
+    pub(super) async fn read_lagging(&self, fresh: &mut Fresh) -> Result<(), Failure> {
+        let mut by_kind: BTreeMap<&Kind, Vec<&ObjectRef>> = BTreeMap::new();
+        for target in self.lagging {
+            by_kind.entry(&target.kind).or_default().push(target);
+        }
+        for (kind, targets) in by_kind {
+            let now = self.environment.now();
+            if targets.len() > MANY {
+                for store in self.stores.of(kind) {
+                    let listing = store.watch().scope().listing();
+                    read_list(self.cluster, self.outside, fresh, listing, now).await?;
+                }
+                continue;
+            }
+            for target in targets {
+                refresh(self.cluster, fresh, target.clone(), now).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads what was missing; false when an answer from outside is still to come.
     async fn read_missing(
         &self,
-        wants: Vec<Want>,
+        wants: BTreeSet<Want>,
         fresh: &mut Fresh,
         now: Timestamp,
     ) -> Result<bool, Failure> {
@@ -80,19 +97,30 @@ impl Pass<'_> {
         for want in wants {
             match want {
                 Want::Object(target) => refresh(self.cluster, fresh, target, now).await?,
-                Want::List(listing) => {
-                    let objects = self.cluster.list(&listing).await;
-                    let objects =
-                        objects.map_err(|error| Failure::api(&format!("list {listing}"), &error))?;
-                    let objects: Arc<[Object]> = objects.into();
-                    self.outside.keep_list(listing.clone(), Arc::clone(&objects), now);
-                    fresh.lists.insert(listing, (objects, now));
-                }
+                Want::List(listing) => read_list(self.cluster, self.outside, fresh, listing, now).await?,
                 Want::Answer(question) => complete &= self.environment.ask(question, self.key).await,
             }
         }
         Ok(complete)
     }
+}
+
+/// Reads a list into `fresh`.
+pub(crate) async fn read_list(
+    cluster: &dyn Cluster,
+    outside: &Outside,
+    fresh: &mut Fresh,
+    listing: Listing,
+    now: Timestamp,
+) -> Result<(), Failure> {
+    match outside.read_list(cluster, &listing, now).await {
+        Ok(list) => fresh.add_list(listing, list),
+        Err(ApiError::NotServed) => {
+            fresh.unserved.insert(listing.kind);
+        }
+        Err(error) => return Err(Failure::api(&format!("list {listing}"), &error)),
+    }
+    Ok(())
 }
 
 /// Reads one object into `fresh`.

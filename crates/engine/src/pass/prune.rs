@@ -1,5 +1,7 @@
 //! Prune: children of the subject that its plan has no word for. They are deleted last, after everything else succeeded.
 
+use std::collections::BTreeSet;
+
 use super::Pass;
 use super::erased::Observation;
 use super::observe::Looked;
@@ -15,7 +17,7 @@ impl Pass<'_> {
         };
         let uid = subject.uid();
         let kinds = self.controller.pruned();
-        let named: Vec<&ObjectRef> = plan.named().collect();
+        let named: BTreeSet<ObjectRef> = plan.named().collect();
         let steps: Vec<Step> = kinds
             .iter()
             .flat_map(|kind| {
@@ -26,9 +28,9 @@ impl Pass<'_> {
             .filter(|(kind, object)| {
                 object.label(OWNER_UID) == Some(uid)
                     && !object.deleting()
-                    && !named.contains(&&kind.key(&object.key()))
+                    && !named.contains(&kind.key(&object.key()))
             })
-            .map(|(kind, object)| Step::delete(kind.key(&object.key()), object.identity()))
+            .map(|(kind, object)| Step::delete_with_owner(kind.key(&object.key()), object.identity()))
             .collect();
         (!steps.is_empty()).then_some(Stage { steps })
     }

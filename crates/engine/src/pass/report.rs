@@ -52,6 +52,21 @@ impl Pass<'_> {
         failure.class == Class::Transient && self.failures < UNREPORTED
     }
 
+    /// Our last write to an object is the one that the caches must reach, if any of them shows the object.
+    pub(super) fn note_write(
+        &self,
+        outcome: &mut Outcome,
+        target: ObjectRef,
+        object: Option<&Object>,
+        progress: Progress,
+    ) {
+        if self.stores.shows(&target, object) {
+            outcome.written.insert(target, progress);
+        } else {
+            outcome.unwatched = true;
+        }
+    }
+
     async fn write_status(
         &self,
         subject: &Object,
@@ -78,7 +93,7 @@ impl Pass<'_> {
         match self.writer().write(&target, verb, &why.unwrap_or_default()).await {
             Ok(written) => {
                 let version = written.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
-                outcome.wrote(target, Progress::Revision(version));
+                self.note_write(outcome, target, written.as_ref(), Progress::Revision(version));
                 outcome.news = change.news;
                 outcome.subject = written;
                 outcome.status = StatusOutcome::Reported;
@@ -91,14 +106,6 @@ impl Pass<'_> {
             }
             Err(error) => Err(Failure::api(&format!("update the status of {target}"), &error)),
         }
-    }
-}
-
-impl Outcome {
-    /// Our last write to an object is the one that the caches must reach.
-    pub(super) fn wrote(&mut self, target: ObjectRef, progress: Progress) {
-        self.written.retain(|(written, _)| *written != target);
-        self.written.push((target, progress));
     }
 }
 

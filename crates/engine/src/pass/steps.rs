@@ -1,21 +1,25 @@
 //! The steps of a plan, one by one. No judgement: what to do was decided; here it is only done safely, once,
 //! and not at all when nothing would change.
 
-use std::collections::BTreeMap;
+mod replace;
+mod secrets;
+
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use aquifer_base::{ResourceVersion, Sealed, Uid};
+use aquifer_base::{ResourceVersion, Uid};
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{ApiError, Verb};
 use crate::failure::{Class, Failure};
-use crate::intent::{drift, foreign_additions, marked};
-use crate::object::{Key, Kind, Object, ObjectRef, revision};
+use crate::intent::{drift, marked};
+use crate::object::{Key, Object, ObjectRef, revision};
+use crate::outside::Outside;
 use crate::panic_text::panic_text;
-use crate::plan::{Child, Deletion, Effect, Expect, Mint, Record, Stage, Step};
+use crate::plan::{Amend, Child, Deletion, Effect, Expect, Record, Stage, Step};
+use crate::secret::SecretContent;
 use crate::store::Progress;
 use crate::stores::Stores;
 use crate::view::Fresh;
@@ -26,8 +30,6 @@ const CONCURRENT_STEPS: usize = 8;
 
 /// An effect that takes longer is given up; whether it happened is then not known.
 const EFFECT_DEADLINE: Duration = Duration::from_secs(30);
-
-const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
 
 /// What one step came to.
 #[derive(Debug)]
@@ -40,6 +42,10 @@ pub(crate) enum Done {
     Acted,
     /// What we decided on is out of date there: read it and decide again.
     Stale(ObjectRef),
+    /// It would destroy something: everything is read anew first, and decided again.
+    NeedsFirmGround,
+    /// It was written, and something made it other than it was sent.
+    Altered(ObjectRef, Object, Failure),
     /// It failed.
     Failed(Failure),
     /// It failed by a panic.
@@ -66,7 +72,14 @@ impl Done {
 #[async_trait]
 pub(crate) trait StepCode: Send + Sync {
     fn name(&self) -> &'static str;
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure>;
+    fn mint(&self, recipe: &str) -> Result<SecretContent, Failure>;
+    fn compose(
+        &self,
+        recipe: &str,
+        arguments: &Value,
+        sources: &[&SecretContent],
+        current: Option<&SecretContent>,
+    ) -> Result<SecretContent, Failure>;
     async fn effect(&self, effect: &Effect) -> Result<(), Failure>;
 }
 
@@ -75,6 +88,7 @@ pub(crate) struct Executor<'a> {
     pub writer: Writer<'a>,
     pub code: &'a dyn StepCode,
     pub stores: &'a Stores,
+    pub outside: &'a Outside,
     pub owner: &'a Key,
     /// None when the owner is gone: then nothing can be made in its name.
     pub owner_uid: Option<&'a Uid>,
@@ -105,9 +119,13 @@ impl Executor<'_> {
     async fn step(&self, step: &Step, fresh: &Fresh) -> Done {
         match step {
             Step::Apply(child) => self.apply(child, fresh).await,
-            Step::Replace { child, tolerate } => self.replace(child, tolerate, fresh).await,
+            Step::Replace { child, tolerate, recreate } => {
+                self.replace(child, tolerate, *recreate, fresh).await
+            }
             Step::Delete(deletion) => self.delete(deletion).await,
             Step::Mint(mint) => self.mint(mint).await,
+            Step::Seal(seal) => self.seal(seal).await,
+            Step::Amend(amend) => self.amend(amend).await,
             Step::Record(record) => self.record(record).await,
             Step::Effect(effect) => self.effect(effect).await,
         }
@@ -122,60 +140,25 @@ impl Executor<'_> {
                 body["metadata"]["resourceVersion"] = json!("1");
                 ABSENT.to_owned()
             }
-            Expect::Uid(uid) => {
+            Expect::Uid(_) | Expect::Version(_) => {
                 let Some(live) = self.live(&child.target, fresh) else {
                     return Done::Stale(child.target.clone());
                 };
                 let drift = drift(&intent, &live);
-                if live.uid() == uid.as_str() && drift.is_none() {
+                if Some(live.uid()) == child.expect.uid().map(Uid::as_str) && drift.is_none() {
                     return Done::Unchanged;
                 }
-                body["metadata"]["uid"] = json!(uid);
+                body["metadata"]["uid"] = json!(child.expect.uid());
+                if let Expect::Version(seen) = &child.expect {
+                    body["metadata"]["resourceVersion"] = json!(seen.version);
+                }
                 drift.map_or_else(|| "it is another object".to_owned(), |drift| drift.path)
             }
         };
         self.write_child(&child.target, &intent, Verb::Apply(body), &why).await
     }
 
-    async fn replace(&self, child: &Child, tolerate: &[String], fresh: &Fresh) -> Done {
-        let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
-        let Expect::Uid(uid) = &child.expect else {
-            return self.write_child(&child.target, &intent, Verb::Create(intent.clone()), ABSENT).await;
-        };
-        let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
-        if live.uid() != uid.as_str() {
-            return Done::Stale(child.target.clone());
-        }
-        // A finalizer is somebody's promise to tidy up: it stays whoever put it there.
-        let tolerate: Vec<String> =
-            tolerate.iter().cloned().chain(["/metadata/finalizers".to_owned()]).collect();
-        let drifted = drift(&intent, &live).map(|d| d.path);
-        let Some(why) = drifted.or_else(|| foreign_additions(&intent, &live, self.code.name(), &tolerate))
-        else {
-            return Done::Unchanged;
-        };
-        let mut body = intent.clone();
-        body["metadata"]["uid"] = json!(uid);
-        body["metadata"]["resourceVersion"] = json!(live.resource_version());
-        for pointer in &tolerate {
-            carry_over(&mut body, &live.0, pointer);
-        }
-        let verb = Verb::Replace(body);
-        let word = verb.as_str();
-        match self.writer.write(&child.target, verb, &why).await {
-            // Cannot be changed in place: the next look finds it gone and makes it again.
-            Err(ApiError::Immutable(_)) => {
-                let deletion = Deletion { target: child.target.clone(), seen: live.identity() };
-                match self.delete(&deletion).await {
-                    Done::Wrote(..) | Done::Unchanged => Done::Stale(child.target.clone()),
-                    other => other,
-                }
-            }
-            result => written_child(&child.target, &intent, word, result),
-        }
-    }
-
-    async fn delete(&self, Deletion { target, seen }: &Deletion) -> Done {
+    async fn delete(&self, Deletion { target, seen, .. }: &Deletion) -> Done {
         let uid = seen.uid.to_string();
         let version = Some(seen.version.to_string()).filter(|version| !version.is_empty());
         let verb = Verb::Delete { uid: uid.clone(), resource_version: version };
@@ -183,29 +166,6 @@ impl Executor<'_> {
             Ok(object) => Done::Wrote(target.clone(), object, Progress::Deleted(uid)),
             Err(ApiError::NotFound) => Done::Unchanged,
             Err(error) => Done::failed(target, "delete", &error),
-        }
-    }
-
-    async fn mint(&self, mint: &Mint) -> Done {
-        let target = SECRET.key(&mint.secret);
-        let Some(uid) = self.owner_uid else { return self.ownerless(&target) };
-        let content = match self.code.mint(&mint.recipe) {
-            Ok(content) => content,
-            Err(failure) => return Done::Failed(failure),
-        };
-        let data: Map<String, Value> = content
-            .iter()
-            .map(|(name, bytes)| (name.clone(), json!(k8s_openapi::ByteString(bytes.expose().to_vec()))))
-            .collect();
-        let mut body = json!({"apiVersion": "v1", "kind": "Secret", "data": data,
-            "metadata": {"name": mint.secret.name, "namespace": mint.secret.namespace}});
-        // The marks without a hash: a minted Secret is never compared, and its hash would speak of its content.
-        body["metadata"]["labels"][crate::intent::OWNER_UID] = json!(uid);
-        body["metadata"]["annotations"][crate::intent::OWNER] = json!(self.owner.to_string());
-        match self.writer.write(&target, Verb::Create(body), ABSENT).await {
-            Ok(Some(object)) => Done::wrote(target, Some(object)),
-            Ok(None) | Err(ApiError::AlreadyExists) => Done::Stale(target),
-            Err(error) => Done::failed(&target, "create", &error),
         }
     }
 
@@ -230,6 +190,27 @@ impl Executor<'_> {
                 }
             }
             Err(error) => Done::failed(&record.target, "record an intent in", &error),
+        }
+    }
+
+    async fn amend(&self, amend: &Amend) -> Done {
+        let Amend { target, seen, patch, status } = amend;
+        let mut body = Value::Object(patch.clone());
+        body["metadata"]["resourceVersion"] = json!(seen.version);
+        body["metadata"]["uid"] = json!(seen.uid);
+        let verb = Verb::Merge { body, status: *status };
+        match self.writer.write(target, verb, "some of its fields").await {
+            Ok(Some(object)) => match not_kept(patch, Some(&object.0)) {
+                Some(path) => {
+                    let message = format!(
+                        "{target} does not keep {path} as it was sent: a webhook or policy changes it"
+                    );
+                    Done::Altered(target.clone(), object, Failure::new(Class::Altered, message))
+                }
+                None => Done::wrote(target.clone(), Some(object)),
+            },
+            Ok(None) => Done::Stale(target.clone()),
+            Err(error) => Done::failed(target, "change", &error),
         }
     }
 
@@ -275,16 +256,33 @@ impl Executor<'_> {
     }
 }
 
-/// The first recorded field that the stored status does not have.
+/// The first field that the stored object does not have as it was sent.
 fn not_kept(fields: &Map<String, Value>, stored: Option<&Value>) -> Option<String> {
     fields.iter().find_map(|(name, wanted)| {
         let stored = stored.and_then(|stored| stored.get(name));
         match wanted {
             Value::Null => stored.is_some_and(|stored| !stored.is_null()).then(|| name.clone()),
             Value::Object(below) => not_kept(below, stored).map(|path| format!("{name}.{path}")),
-            leaf => (stored != Some(leaf)).then(|| name.clone()),
+            leaf => (!is_kept(leaf, stored)).then(|| name.clone()),
         }
     })
+}
+
+/// Whether a value says what was sent. A schema may add defaults, and 1 and 1.0 are the same number.
+fn is_kept(wanted: &Value, stored: Option<&Value>) -> bool {
+    match (wanted, stored) {
+        (Value::Array(wanted), Some(Value::Array(stored))) => {
+            wanted.len() == stored.len() && wanted.iter().zip(stored).all(|(w, s)| is_kept(w, Some(s)))
+        }
+        (Value::Array(wanted), None) => wanted.is_empty(),
+        (Value::Object(wanted), stored) => not_kept(wanted, stored).is_none(),
+        (Value::Number(wanted), Some(Value::Number(stored))) => {
+            // As integers where both are: not every large one has a float of its own.
+            let floats = wanted.is_f64() || stored.is_f64();
+            wanted == stored || (floats && wanted.as_f64() == stored.as_f64())
+        }
+        (wanted, stored) => Some(wanted) == stored,
+    }
 }
 
 /// Why something is made.
@@ -299,9 +297,12 @@ fn written_child(
 ) -> Done {
     match result {
         Ok(Some(object)) => match drift(intent, &object) {
-            Some(difference) => Done::Failed(Failure::bug(format!(
-                "the server does not keep our intent of {target} at {difference}"
-            ))),
+            Some(difference) => {
+                let message = format!(
+                    "{target} was stored otherwise than it was sent, at {difference}: a webhook or policy changes it, or a definition is older than this operator"
+                );
+                Done::Altered(target.clone(), object, Failure::new(Class::Altered, message))
+            }
             None => Done::wrote(target.clone(), Some(object)),
         },
         Ok(None) => Done::Failed(Failure::bug(format!("no answer to a write of {target}"))),
@@ -313,42 +314,5 @@ fn written_child(
     }
 }
 
-/// Copies what others wrote by right from the live object. A trailing `*` takes every key with that prefix.
-fn carry_over(body: &mut Value, live: &Value, pointer: &str) {
-    let Some((parent, last)) = pointer.rsplit_once('/') else { return };
-    let Some(from) = live.pointer(parent).and_then(Value::as_object) else { return };
-    let last = last.replace("~1", "/").replace("~0", "~");
-    let wanted = |key: &str| last.strip_suffix('*').map_or(key == last, |prefix| key.starts_with(prefix));
-    let found: Vec<_> =
-        from.iter().filter(|(key, _)| wanted(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    if found.is_empty() {
-        return;
-    }
-    let mut at = body;
-    for step in parent.split('/').skip(1) {
-        at = &mut at[step.replace("~1", "/").replace("~0", "~").as_str()];
-    }
-    for (key, value) in found {
-        if at.get(&key).is_none() {
-            at[key.as_str()] = value;
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_an_older_crd_drops_of_a_record_is_named() {
-        let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
-        let record = fields(json!({"order": {"number": "n", "at": 1}, "pump": null, "using": 3}));
-        let kept = |stored: Value| not_kept(&record, Some(&stored));
-        assert_eq!(kept(json!({"order": {"number": "n", "at": 1}, "using": 3, "others": true})), None);
-        assert_eq!(kept(json!({"order": {"number": "n"}, "using": 3})).as_deref(), Some("order.at"));
-        assert_eq!(kept(json!({"order": {"number": "n", "at": 1}})).as_deref(), Some("using"));
-        let all = kept(json!({"order": {"number": "n", "at": 1}, "using": 3, "pump": "p"}));
-        assert_eq!(all.as_deref(), Some("pump"));
-        assert_eq!(not_kept(&record, None).as_deref(), Some("order.at"));
-    }
-}
+mod tests;

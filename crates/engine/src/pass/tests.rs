@@ -246,7 +246,7 @@ async fn a_panic_in_one_step_leaves_the_others_their_results_and_is_counted() {
     let panic = || Step::Effect(Effect::new("panic", "key".into(), &()));
     let plan = move |_: &Known| Plan::none().stage(vec![panic(), apply()]).status(ready("it serves"));
     let outcome = pass(&model, plan, 0, false).await;
-    let written: Vec<&ObjectRef> = outcome.written.iter().map(|(target, _)| target).collect();
+    let written: Vec<&ObjectRef> = outcome.written.keys().collect();
     assert!(written.contains(&&child()), "the caches must come as far as {written:?}");
     assert!(
         outcome.panicked && outcome.failures[0].message.contains("a mistake in an effect"),

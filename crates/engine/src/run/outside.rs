@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cluster::Listing;
+use crate::cluster::{ApiError, Cluster, Listing};
 use crate::lock::lock;
-use crate::object::{Key, Object};
+use crate::object::{Identity, Key, Object, ObjectRef};
 use crate::question::Question;
 use crate::seen::{Seen, Why};
 
@@ -24,6 +24,7 @@ struct Answer {
     value: Result<Value, String>,
     /// When the question was put: what has happened since may not be in it.
     asked_at: Timestamp,
+    asked: Moment,
     came_at: Timestamp,
 }
 
@@ -32,8 +33,30 @@ struct Asking {
     /// Who waits for the answer.
     keys: BTreeSet<Key>,
     asked_at: Timestamp,
+    asked: Moment,
     /// Something was done meanwhile that may have changed the answer.
     void: bool,
+}
+
+/// Which of two things came first: a clock could say of both that they are at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+/// A live list.
+#[derive(Clone)]
+pub(crate) struct List {
+    pub objects: Arc<[Object]>,
+    pub read_at: Timestamp,
+    begun: Moment,
+}
+
+/// What was compared when a composed Secret was found to be right. No content, and nothing that is made of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verified {
+    /// What it shall be, as text.
+    pub recipe: String,
+    pub own: Identity,
+    pub sources: Vec<Identity>,
 }
 
 /// The last answers.
@@ -45,28 +68,45 @@ pub struct Outside {
 #[derive(Default)]
 struct Inner {
     answers: BTreeMap<Question, Answer>,
-    lists: BTreeMap<Listing, (Arc<[Object]>, Timestamp)>,
+    lists: BTreeMap<Listing, List>,
+    /// One reads a list, the others wait for it.
+    turns: BTreeMap<Listing, Arc<tokio::sync::Mutex<()>>>,
+    now: Moment,
+    /// Keys that are about to destroy something: only what is asked and read after this counts for them.
+    firm: BTreeMap<Key, Moment>,
     asking: BTreeMap<Question, Asking>,
+    /// Composed Secrets whose content was found to be right.
+    verified: BTreeMap<ObjectRef, Verified>,
     /// Answers that a key has waited for and has had no pass with yet: those are good enough, whatever their age.
     unread: BTreeMap<Key, BTreeSet<Question>>,
 }
 
 impl Inner {
     fn drop_old_lists(&mut self, now: Timestamp) {
-        self.lists.retain(|_, (_, read_at)| now.duration_since(*read_at).unsigned_abs() <= LIST_LIFE);
+        self.lists.retain(|_, list| now.duration_since(list.read_at).unsigned_abs() <= LIST_LIFE);
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.now.0 += 1;
+        self.now
     }
 }
 
 impl Outside {
-    /// What is known, when it is not older than `max_age`, or when this key has waited for it.
+    /// What is known, when it is not older than `max_age`, or when this key has waited for it; asked for after `since`, when
+    /// that matters.
     pub(crate) fn get(
         &self,
         question: &Question,
         max_age: Duration,
         key: &Key,
         now: Timestamp,
+        since: Option<Moment>,
     ) -> Seen<Value> {
         let inner = self.lock();
+        if inner.answers.get(question).is_some_and(|answer| since.is_some_and(|since| answer.asked < since)) {
+            return Seen::Unknown(Why::Reading);
+        }
         let waited = || inner.unread.get(key).is_some_and(|questions| questions.contains(question));
         let max_age = match inner.answers.get(question) {
             Some(Answer { value: Err(_), .. }) => max_age.min(FAILED_LIFE),
@@ -84,22 +124,54 @@ impl Outside {
     }
 
     /// A live list of somebody's, when it is not older than `max_age`.
-    pub(crate) fn list(
-        &self,
-        listing: &Listing,
-        max_age: Duration,
-        now: Timestamp,
-    ) -> Option<(Arc<[Object]>, Timestamp)> {
+    pub(crate) fn list(&self, listing: &Listing, max_age: Duration, now: Timestamp) -> Option<List> {
         let inner = self.lock();
-        let (objects, read_at) = inner.lists.get(listing)?;
-        (now.duration_since(*read_at).unsigned_abs() <= max_age).then(|| (Arc::clone(objects), *read_at))
+        let list = inner.lists.get(listing)?;
+        (now.duration_since(list.read_at).unsigned_abs() <= max_age).then(|| list.clone())
     }
 
-    /// Keeps a live list for whoever looks at the same; only the latest few, because they are large.
-    pub(crate) fn keep_list(&self, listing: Listing, objects: Arc<[Object]>, now: Timestamp) {
+    /// Reads a live list. Whoever wants the same meanwhile waits for it, and shares it when it was begun late enough.
+    pub(crate) async fn read_list(
+        &self,
+        cluster: &dyn Cluster,
+        listing: &Listing,
+        now: Timestamp,
+    ) -> Result<List, ApiError> {
+        let (wanted, turn) = {
+            let mut inner = self.lock();
+            (inner.moment(), Arc::clone(inner.turns.entry(listing.clone()).or_default()))
+        };
+        let mine = turn.lock().await;
+        let shared = self.lock().lists.get(listing).filter(|list| list.begun > wanted).cloned();
+        let list = match shared {
+            Some(list) => Ok(list),
+            None => {
+                let begun = self.lock().moment();
+                cluster.list(listing).await.map(|objects| List {
+                    objects: objects.into(),
+                    read_at: now,
+                    begun,
+                })
+            }
+        };
+        drop(mine);
         let mut inner = self.lock();
         inner.drop_old_lists(now);
-        inner.lists.insert(listing, (objects, now));
+        if let Ok(list) = &list {
+            inner.lists.insert(listing.clone(), list.clone());
+        }
+        // Nobody else waits for it.
+        if Arc::strong_count(&turn) <= 2 {
+            inner.turns.remove(listing);
+        }
+        list
+    }
+
+    /// From now on, and until it has had a pass with all answers, only what is asked and read anew counts for this key.
+    pub(crate) fn firm_since(&self, key: &Key) -> Moment {
+        let mut inner = self.lock();
+        let now = inner.moment();
+        *inner.firm.entry(key.clone()).or_insert(now)
     }
 
     /// Registers a key as waiting; true when the caller must put the question.
@@ -109,7 +181,8 @@ impl Outside {
             asking.keys.insert(key.clone());
             return false;
         }
-        let asking = Asking { keys: BTreeSet::from([key.clone()]), asked_at: now, void: false };
+        let asked = inner.moment();
+        let asking = Asking { keys: BTreeSet::from([key.clone()]), asked_at: now, asked, void: false };
         inner.asking.insert(question.clone(), asking);
         true
     }
@@ -123,13 +196,14 @@ impl Outside {
         now: Timestamp,
     ) -> Option<BTreeSet<Key>> {
         let mut inner = self.lock();
+        let moment = inner.moment();
         let asking = inner.asking.get_mut(question)?;
         if std::mem::take(&mut asking.void) {
-            asking.asked_at = now;
+            (asking.asked_at, asking.asked) = (now, moment);
             return None;
         }
         let asking = inner.asking.remove(question)?;
-        let answer = Answer { value, asked_at: asking.asked_at, came_at: now };
+        let answer = Answer { value, asked_at: asking.asked_at, asked: asking.asked, came_at: now };
         inner.answers.insert(question.clone(), answer);
         for key in &asking.keys {
             inner.unread.entry(key.clone()).or_default().insert(question.clone());
@@ -139,7 +213,19 @@ impl Outside {
 
     /// A key has had a pass with all answers that it waited for.
     pub(crate) fn read_by(&self, key: &Key) {
-        self.lock().unread.remove(key);
+        let mut inner = self.lock();
+        inner.unread.remove(key);
+        inner.firm.remove(key);
+    }
+
+    /// What was last compared of a composed Secret.
+    pub(crate) fn verified(&self, secret: &ObjectRef) -> Option<Verified> {
+        self.lock().verified.get(secret).cloned()
+    }
+
+    /// A composed Secret is right.
+    pub(crate) fn verify(&self, secret: &ObjectRef, verified: Verified) {
+        self.lock().verified.insert(secret.clone(), verified);
     }
 
     /// What these questions were answered is no longer good, and neither is what is on its way: an effect may have changed it.
@@ -199,7 +285,7 @@ mod tests {
             outside.put(&question(), Ok(Value::from("after")), NOW),
             Some(BTreeSet::from([one.clone()]))
         );
-        let seen = outside.get(&question(), Duration::ZERO, &one, NOW);
+        let seen = outside.get(&question(), Duration::ZERO, &one, NOW, None);
         assert_eq!(seen.known(), Some(&Value::from("after")));
     }
 
@@ -210,7 +296,7 @@ mod tests {
         outside.put(&question(), Ok(Value::Null), NOW);
         let later = NOW + Duration::from_secs(5);
         let knows =
-            |key: &Key| outside.get(&question(), Duration::from_secs(1), key, later).known().is_some();
+            |key: &Key| outside.get(&question(), Duration::from_secs(1), key, later, None).known().is_some();
         assert_eq!((knows(&one), knows(&two)), (true, false));
         outside.read_by(&one);
         assert!(!knows(&one));

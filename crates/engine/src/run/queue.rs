@@ -100,7 +100,7 @@ pub(crate) struct Turn {
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct PassEnd {
-    pub written: Vec<(ObjectRef, Progress)>,
+    pub written: BTreeMap<ObjectRef, Progress>,
     pub failed: bool,
     /// A failure that only somebody's action heals: retry rarely.
     pub slow: bool,
@@ -188,7 +188,7 @@ impl Queue {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.running = false;
         if !ended.written.is_empty() {
-            slot.gate.retain(|(target, _)| ended.written.iter().all(|(written, _)| written != target));
+            slot.gate.retain(|(target, _)| !ended.written.contains_key(target));
             slot.gate.extend(ended.written);
             slot.gate_until = Some(now + GATE);
         }

@@ -263,11 +263,12 @@ impl Runner {
         match ended {
             Ok((id, (key, outcome))) => {
                 self.running.remove(&id);
-                let unwatched = outcome.written.iter().any(|(target, _)| !self.shared.stores.covers(target));
+                let unwatched = outcome.unwatched;
                 let failure = most_severe(&outcome.failures);
                 let ended = PassEnd {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
-                    slow: failure.is_some_and(|f| f.class == Class::Invalid),
+                    slow: failure
+                        .is_some_and(|f| matches!(f.class, Class::Invalid | Class::Policy | Class::Altered)),
                     waits: outcome.unanswered || failure.is_some_and(|f| f.class == Class::Waiting),
                     wake_after: outcome.wake_after,
                     status: outcome.status,

@@ -1,12 +1,12 @@
 //! Servers in the shape of controllers: `answer(request, snapshot, now) -> steps and a reply`. They hold no lease, every
 //! replica answers; so their steps may only create, or compare and swap.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aquifer_base::{Sealed, Uid};
+use aquifer_base::Uid;
 use async_trait::async_trait;
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::cluster::Cluster;
@@ -15,10 +15,11 @@ use crate::lease::Leadership;
 use crate::live::Live;
 use crate::object::Key;
 use crate::outside::Outside;
-use crate::pass::{Done, Executor, StepCode, refresh};
+use crate::pass::{Done, Executor, StepCode, read_list, refresh};
 use crate::plan::{Effect, Expect, Stage, Step};
 use crate::runner::Context;
 use crate::runtime::Runtime;
+use crate::secret::SecretContent;
 use crate::store::Store;
 use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
@@ -43,7 +44,17 @@ pub trait Service: Send + Sync + 'static {
     /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::get`].
     fn answer(&self, request: &Self::Request, view: &View<'_>, now: Timestamp) -> Answer<Self::Reply>;
     /// Makes the content of a Secret.
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
+    fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {
+        Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
+    }
+    /// Composes the content of a Secret from others, as that of a controller does.
+    fn compose(
+        &self,
+        recipe: &str,
+        _arguments: &Value,
+        _sources: &[&SecretContent],
+        _current: Option<&SecretContent>,
+    ) -> Result<SecretContent, Failure> {
         Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
     }
 }
@@ -61,6 +72,7 @@ pub struct Server<S> {
     service: S,
     cluster: Arc<dyn Cluster>,
     stores: Stores,
+    outside: Outside,
     runtime: Runtime,
 }
 
@@ -71,8 +83,17 @@ impl<S: Service> StepCode for ServiceCode<'_, S> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
-    fn mint(&self, recipe: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
+    fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {
         self.0.mint(recipe)
+    }
+    fn compose(
+        &self,
+        recipe: &str,
+        arguments: &Value,
+        sources: &[&SecretContent],
+        current: Option<&SecretContent>,
+    ) -> Result<SecretContent, Failure> {
+        self.0.compose(recipe, arguments, sources, current)
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
         Err(Failure::bug(format!("a server has no effects, not even {}", effect.operation)))
@@ -82,7 +103,7 @@ impl<S: Service> StepCode for ServiceCode<'_, S> {
 impl<S: Service> Server<S> {
     /// A service that looks at these caches and writes to this cluster.
     pub fn new(service: S, cluster: Arc<dyn Cluster>, stores: Stores, runtime: Runtime) -> Self {
-        Self { service, cluster, stores, runtime }
+        Self { service, cluster, stores, outside: Outside::default(), runtime }
     }
 
     /// A service of a process. It looks at caches of its own, which the watches of the process fill from now on.
@@ -110,6 +131,7 @@ impl<S: Service> Server<S> {
             writer: Writer { cluster: &*self.cluster, leadership: &leadership, manager: self.service.name() },
             code: &code,
             stores: &self.stores,
+            outside: &self.outside,
             owner: &owner,
             owner_uid: owner_uid.as_ref(),
             owner_version: None,
@@ -134,7 +156,12 @@ impl<S: Service> Server<S> {
                         refresh(&*self.cluster, &mut fresh, target, self.runtime.now()).await?;
                         settled = false;
                     }
-                    Done::Failed(failure) | Done::Panicked(failure) => return Err(failure),
+                    Done::NeedsFirmGround => {
+                        return Err(Failure::bug("a server may not destroy anything"));
+                    }
+                    Done::Failed(failure) | Done::Panicked(failure) | Done::Altered(_, _, failure) => {
+                        return Err(failure);
+                    }
                 }
             }
             if settled {
@@ -151,21 +178,10 @@ impl<S: Service> Server<S> {
         fresh: &mut Fresh,
     ) -> Result<Option<Answer<S::Reply>>, Failure> {
         let now = self.runtime.now();
-        let outside = Outside::default();
         let (answer, wants) = {
-            let view = View {
-                stores: &self.stores,
-                fresh,
-                outside: &outside,
-                key: owner,
-                now,
-                lagging: &[],
-                wants: Vec::new().into(),
-                asked: Vec::new().into(),
-                unanswered: false.into(),
-            };
+            let view = View::new(&self.stores, fresh, &self.outside, owner, None, now);
             let answer = self.service.answer(request, &view, now);
-            (answer, view.wants.take())
+            (answer, view.noted().wants)
         };
         if wants.is_empty() {
             return Ok(Some(answer));
@@ -173,12 +189,7 @@ impl<S: Service> Server<S> {
         for want in wants {
             match want {
                 Want::Object(target) => refresh(&*self.cluster, fresh, target, now).await?,
-                Want::List(listing) => {
-                    let objects = self.cluster.list(&listing).await;
-                    let objects =
-                        objects.map_err(|error| Failure::api(&format!("list {listing}"), &error))?;
-                    fresh.lists.insert(listing, (objects.into(), now));
-                }
+                Want::List(listing) => read_list(&*self.cluster, &self.outside, fresh, listing, now).await?,
                 // A caller waits: what takes long is asked by a controller, which puts the answer into a status.
                 Want::Answer(question) => {
                     return Err(Failure::bug(format!(
@@ -194,7 +205,7 @@ impl<S: Service> Server<S> {
 fn allowed(step: &Step) -> bool {
     match step {
         Step::Apply(child) => child.expect == Expect::Absent,
-        Step::Mint(_) | Step::Record(_) => true,
+        Step::Mint(_) | Step::Seal(_) | Step::Record(_) | Step::Amend(_) => true,
         Step::Replace { .. } | Step::Delete(_) | Step::Effect(_) => false,
     }
 }

@@ -12,6 +12,7 @@ use crate::kept::restored;
 use crate::object::{Key, Object, revision};
 use crate::panic_text::panic_text;
 use crate::readiness::{Census, Readiness};
+use crate::secret::without_content;
 use crate::seen::{Seen, Why};
 use crate::watch::{Wakes, Watch};
 
@@ -202,6 +203,7 @@ impl Store {
         if new.wakes == Wakes::Itself {
             new.readiness = Some(Readiness::of(&object));
         }
+        let object = without_content(&self.watch.kind, object);
         let kept = self.watch.kept.of(object, |name| self.watch.is_ours(name));
         new.doc = kept.to_string().into_bytes().into_boxed_slice();
         new
@@ -358,6 +360,16 @@ impl Store {
         }
     }
 
+    /// A live object, as this cache would show it: where only facts are kept, nothing else may be looked at.
+    pub(crate) fn as_kept(&self, object: Object) -> Object {
+        if !self.watch.kept.ignores_versions() {
+            return object;
+        }
+        let (key, identity) = (object.key(), object.identity());
+        let kept = self.watch.kept.of(object, |name| self.watch.is_ours(name));
+        restored(kept, &self.watch.kind, &key, identity.uid.as_str(), identity.version.as_str())
+    }
+
     /// The group that this object would belong to.
     pub(crate) fn group_of(&self, object: &Object) -> Option<String> {
         self.watch.group.as_ref().and_then(|group| group(object))
@@ -385,6 +397,12 @@ impl Store {
                 inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.revision > *held)
             }
         }
+    }
+
+    /// Whether the object itself is here as it was written, or newer.
+    pub(crate) fn shows_revision(&self, key: &Key, written: &Progress) -> bool {
+        let Progress::Revision(wanted) = written else { return false };
+        self.read().objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
     }
 
     fn object(&self, key: &Key, entry: &Entry) -> Option<Object> {

@@ -28,9 +28,12 @@ impl Stores {
         self.0.get(kind).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether a watch of ours would show this object, its labels apart.
-    pub(crate) fn covers(&self, target: &ObjectRef) -> bool {
-        self.of(&target.kind).iter().any(|store| store.may_hold(&target.key))
+    /// Whether a watch of ours shows this object; of one that is gone its labels are not known.
+    pub(crate) fn shows(&self, target: &ObjectRef, object: Option<&Object>) -> bool {
+        self.of(&target.kind).iter().any(|store| match object {
+            Some(object) => store.watch().scope().shows(object),
+            None => store.may_hold(&target.key),
+        })
     }
 
     /// Whether the first lists of a kind are complete. False for a kind that is not watched.
@@ -57,24 +60,12 @@ impl Stores {
         self.together(kind, |store| store.waking(key))
     }
 
-    /// The objects of a group of a kind.
-    pub(crate) fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Object>> {
-        self.together(kind, |store| store.group(group))
-    }
-
-    /// All objects of a kind.
-    pub(crate) fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
-        self.together(kind, Store::list)
-    }
-
-    /// Whether this object, if it were in a cache, would wake a key.
-    pub(crate) fn would_wake(&self, kind: &Kind, object: &Object, key: &Key) -> bool {
-        self.of(kind).iter().any(|store| store.would_wake(object, key))
-    }
-
-    /// Whether this object would belong to a group.
-    pub(crate) fn would_join(&self, kind: &Kind, object: &Object, group: &str) -> bool {
-        self.of(kind).iter().any(|store| store.group_of(object).as_deref() == Some(group))
+    /// A live object, as a cache would show it.
+    pub(crate) fn as_kept(&self, kind: &Kind, object: Object) -> Object {
+        match self.of(kind).iter().find(|store| store.watch().scope().shows(&object)) {
+            Some(store) => store.as_kept(object),
+            None => object,
+        }
     }
 
     /// Whether a label or annotation is one of ours.
@@ -84,15 +75,22 @@ impl Stores {
 
     /// Whether the caches have come as far as a write of ours. What no watch can show is not waited for.
     pub(crate) fn reached(&self, target: &ObjectRef, written: &Progress) -> bool {
-        let mut holding = self.of(&target.kind).iter().filter(|store| store.may_hold(&target.key));
-        holding.all(|store| store.reached(&target.key, written))
+        let holding = || self.of(&target.kind).iter().filter(|store| store.may_hold(&target.key));
+        // A cache whose labels leave the object out does not show it, but comes as far with what it shows.
+        holding().all(|store| store.reached(&target.key, written))
+            || holding().any(|store| store.shows_revision(&target.key, written))
     }
 
     /// What all caches of a kind say, each object once. Not known while one of them knows nothing.
-    fn together(&self, kind: &Kind, look: impl Fn(&Store) -> Seen<Vec<Object>>) -> Seen<Vec<Object>> {
+    pub(crate) fn together(
+        &self,
+        kind: &Kind,
+        look: impl Fn(&Store) -> Seen<Vec<Object>>,
+    ) -> Seen<Vec<Object>> {
         let mut stores = self.of(kind).iter();
         let Some(first) = stores.next() else { return Seen::Unknown(Why::NotSynced) };
-        stores.fold(look(first), |seen, store| match (seen, look(store)) {
+        let first = look(first);
+        stores.fold(first, |seen, store| match (seen, look(store)) {
             (Seen::Known { mut value, read_at }, Seen::Known { value: more, read_at: other }) => {
                 let known: BTreeSet<Key> = value.iter().map(Object::key).collect();
                 value.extend(more.into_iter().filter(|object| !known.contains(&object.key())));
@@ -135,8 +133,13 @@ mod tests {
         stores.add(store(watch("a"), &["a/x", "a/y"]));
         stores.add(store(watch("b"), &["b/x"]));
         stores.add(store(watch("b").named("x"), &["b/x"]));
-        let keys: Vec<String> =
-            stores.list(&KIND).known().unwrap().iter().map(|object| object.key().to_string()).collect();
+        let keys: Vec<String> = stores
+            .together(&KIND, Store::list)
+            .known()
+            .unwrap()
+            .iter()
+            .map(|object| object.key().to_string())
+            .collect();
         assert_eq!(keys, ["a/x", "a/y", "b/x"]);
         assert!(stores.get(&KIND.at("b", "x")).present().is_some());
         assert!(stores.get(&KIND.at("b", "z")).absent());
@@ -148,7 +151,7 @@ mod tests {
         let mut stores = Stores::default();
         stores.add(store(watch("a"), &["a/x"]));
         stores.add(Arc::new(Store::new(watch("b"))));
-        assert!(stores.list(&KIND).known().is_none() && !stores.synced(&KIND));
+        assert!(stores.together(&KIND, Store::list).known().is_none() && !stores.synced(&KIND));
         assert!(stores.get(&KIND.at("a", "x")).present().is_some());
     }
 

@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::address::{Address, Query};
-use crate::cluster::{ApiError, Cluster as _, Verb, Write};
+use crate::cluster::{ApiError, Cluster as _, Verb, Write, is_selected};
 use crate::lock::lock;
 use crate::model::Model;
 use crate::object::{Kind, Object, ObjectRef};
@@ -40,12 +40,7 @@ pub(super) fn selected(object: &Object, namespace: &str, query: &Query) -> bool 
     let named = query.get("fieldSelector").is_none_or(|selector| {
         selector.strip_prefix("metadata.name=").is_some_and(|name| name == object.name())
     });
-    let labelled = query.get("labelSelector").is_none_or(|selector| {
-        selector.split(',').all(|one| match one.split_once('=') {
-            Some((name, value)) => object.label(name) == Some(value.trim_start_matches('=')),
-            None => object.label(one).is_some(),
-        })
-    });
+    let labelled = query.get("labelSelector").is_none_or(|selector| is_selected(object, selector));
     here && named && labelled
 }
 
@@ -72,7 +67,8 @@ async fn create(model: &Model, kind: &Kind, request: &Request<'_>) -> Result<Val
         body["metadata"]["namespace"] = json!(request.address.namespace);
     }
     let target = kind.key(&Object(body.clone()).key());
-    write(model, target, Verb::Create(body), request).await
+    let dry = request.query.get("dryRun").is_some();
+    write(model, target, if dry { Verb::TryCreate(body) } else { Verb::Create(body) }, request).await
 }
 
 async fn change(model: &Model, target: &ObjectRef, request: &Request<'_>) -> Result<Value, ApiError> {
@@ -174,7 +170,9 @@ fn refusal(error: &ApiError, name: &str) -> Answer {
         ApiError::AlreadyExists => status(409, "AlreadyExists", &said, name),
         ApiError::Conflict(_) => status(409, "Conflict", &said, name),
         ApiError::Invalid(said) | ApiError::Immutable(said) => status(422, "Invalid", said, name),
-        ApiError::Forbidden(said) | ApiError::Terminating(said) => status(403, "Forbidden", said, name),
+        ApiError::Policy(said) | ApiError::Forbidden(said) | ApiError::Terminating(said) => {
+            status(403, "Forbidden", said, name)
+        }
         ApiError::Unavailable(said) => status(503, "ServiceUnavailable", said, name),
         ApiError::NotLeader => status(500, "InternalError", &said, name),
     }

@@ -180,7 +180,7 @@ impl ClusterRun {
     }
 
     pub async fn objects(&self, kind: &Kind) -> Vec<Object> {
-        let listing = Listing { kind: kind.clone(), namespace: self.namespace.clone() };
+        let listing = Listing::all(kind, &self.namespace);
         let mut objects = self.api.list(&listing).await.unwrap_or_default();
         objects.retain(|object| object.name() != "kube-root-ca.crt");
         objects

@@ -51,7 +51,7 @@ pub async fn serve(api: &Live, kind: &Kind) {
         Ok(_) | Err(ApiError::AlreadyExists) => {}
         Err(error) => panic!("{name} is not served: {error}"),
     }
-    let listing = aquifer_engine::cluster::Listing { kind: kind.clone(), namespace: "default".into() };
+    let listing = aquifer_engine::cluster::Listing::all(kind, "default");
     eventually(DEADLINE, "the kind is served", || async { Ok(api.list(&listing).await.map(Some)?) })
         .await
         .unwrap();

@@ -61,7 +61,7 @@ impl Service for Guests {
         }
         let mut steps = Vec::new();
         if key.absent() {
-            steps.push(Step::Mint(Mint { secret: secret.key.clone(), recipe: "guest".into() }));
+            steps.push(Step::Mint(Mint::new(secret.key.clone(), "guest")));
         }
         if let Some(well) = well.present()
             && well.at(&format!("/status/guests/{}", visit.guest)).is_none()

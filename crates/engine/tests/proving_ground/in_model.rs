@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use aquifer_engine::cluster::{ApiError, Cluster};
 use aquifer_engine::model::{Mode, Model, Scene, Settled, Sim, walk};
+use aquifer_engine::secret::StoredSecret;
 use aquifer_engine::{Key, Kind, Object};
 use serde_json::{Value, json};
 
@@ -117,7 +118,8 @@ pub fn never_too_much(model: &Model, kinds: &Kinds) {
 
 /// What is true outside: how many pumps were made and run, and whether they know the right key.
 fn outside(stage: &Stage) -> Value {
-    let keys: Vec<String> = stage.model().objects(&SECRET).iter().map(fingerprint).collect();
+    let keys: Vec<String> =
+        stage.model().objects(&SECRET).iter().map(StoredSecret::of).map(|key| fingerprint(&key)).collect();
     let house = &stage.house;
     let pumps = house.pumps();
     let known = pumps.iter().all(|pump| keys.contains(&pump.key));
@@ -384,7 +386,11 @@ async fn a_key_is_minted_once_and_its_bytes_are_in_no_plan_and_no_world() {
     stage.well("a", &WellSpec::new(4, &["x"]));
     stage.settle().await;
     let secret = stage.model().object(&SECRET.at("ns", "a-key")).unwrap();
-    assert_eq!(stage.house.pumps()[0].key, fingerprint(&secret), "the pump was ordered with the key");
+    assert_eq!(
+        stage.house.pumps()[0].key,
+        fingerprint(&StoredSecret::of(&secret)),
+        "the pump was ordered with the key"
+    );
     let bytes = secret.text("/data/key").to_owned();
     let seen =
         format!("{:?} {:?}", stage.wells.plan(&Key::namespaced("ns", "a")).await, stage.model().picture());

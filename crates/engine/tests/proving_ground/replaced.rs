@@ -5,8 +5,8 @@ use std::time::Duration;
 use aquifer_engine::Child;
 use aquifer_engine::cluster::{Cluster as _, Verb};
 use aquifer_engine::{
-    Condition, Controller, Expect, Identity, Intent, Kind, ObjectRef, Plan, Report, Seen, Shape, State, Step,
-    View, Watch,
+    Condition, Controller, Expect, Identity, Intent, Kind, ObjectRef, Plan, Recreate, Report, Seen, Shape,
+    State, Step, View, Watch,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -60,7 +60,9 @@ impl Controller for Signs {
         let tolerate = vec!["/metadata/annotations/weather.io~1*".to_owned()];
         let signed = Condition::new("Signed", State::True, WellReason::Up, "the sign is up");
         let report = Report::default().condition(signed);
-        Plan::none().stage(vec![Step::Replace { child, tolerate }]).status(report)
+        Plan::none()
+            .stage(vec![Step::Replace { child, tolerate, recreate: Recreate::Allowed }])
+            .status(report)
     }
 }
 
@@ -109,7 +111,11 @@ async fn foreign_additions_go_tolerated_ones_stay_and_what_cannot_be_changed_is_
     assert_eq!(new.at("/immutable"), None);
     assert!(run.proxy().wait_idle(Duration::from_secs(1), Duration::from_secs(20)).await);
     let writes: Vec<_> = run.proxy().writes().iter().map(|w| (w.method.to_string(), w.status)).collect();
-    let expected = [("PUT", 422), ("DELETE", 200), ("POST", 201)].map(|(m, s)| (m.to_owned(), Some(s)));
-    assert_eq!(writes, expected, "one attempt in place, then delete and create, then quiet");
+    let expected = [("PUT", 422), ("PUT", 422), ("POST", 409), ("DELETE", 200), ("POST", 201)]
+        .map(|(m, s)| (m.to_owned(), Some(s)));
+    assert_eq!(
+        writes, expected,
+        "in place, again on firm ground, whether the server would take it, then delete and create, then quiet"
+    );
     operator.crash();
 }

@@ -11,17 +11,16 @@ use aquifer_base::{Sealed, Uid};
 use aquifer_engine::cluster::Cluster;
 use aquifer_engine::remote::Remote;
 use aquifer_engine::runtime::Runtime;
+use aquifer_engine::secret::StoredSecret;
 use aquifer_engine::{
-    Controller, Effect, Failure, Key, Kind, Object, ObjectRef, Plan, Present, Question, Shape, View, Watch,
+    Controller, Effect, Failure, Key, Kind, ObjectRef, Plan, Present, Question, Shape, View, Watch,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::family::{
-    CLAIM, CONFIG_MAP, FIELDS, FINALIZER, Kinds, SECRET, WELLS, WellSpec, WellStatus, of_run,
-};
+use crate::family::{CLAIM, CONFIG_MAP, FIELDS, FINALIZER, Kinds, WELLS, WellSpec, WellStatus, of_run};
 use crate::house::{Call, Phone};
 pub use world::World;
 
@@ -119,7 +118,7 @@ impl Controller for Wells {
         let call = match effect.operation.as_str() {
             "order" => {
                 let Ordering { buyer, number, size, secret } = effect.arguments()?;
-                let key = self.keys.get(&SECRET.key(&secret)).await;
+                let key = self.keys.secret(&secret).await;
                 let key = key.map_err(|error| Failure::api("read the key", &error))?;
                 let key = key.as_ref().map(fingerprint).unwrap_or_default();
                 Call::Order { buyer: buyer.to_string(), number, size, key }
@@ -146,6 +145,6 @@ impl Controller for Wells {
 }
 
 /// What the house learns of a key; enough to tell whether it is the one that the Secret holds.
-pub fn fingerprint(secret: &Object) -> String {
-    Sealed::new(secret.text("/data/key")).fingerprint()
+pub fn fingerprint(secret: &StoredSecret) -> String {
+    secret.content.get("key").map(Sealed::fingerprint).unwrap_or_default()
 }

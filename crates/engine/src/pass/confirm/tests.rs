@@ -1,14 +1,20 @@
 //! Nothing is destroyed on the word of a cache: caches of two kinds can disagree.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::lease::Leadership;
 use crate::model::{Model, Sim};
 use crate::object::{Key, Kind, Object, ObjectRef};
-use crate::{Controller, Plan, Seen, Shape, Step, SubjectOf, View, Watch};
+use crate::outside::Outside;
+use crate::pass::{Environment, Pass};
+use crate::store::Store;
+use crate::stores::Stores;
+use crate::{Controller, Effect, Failure, Plan, Question, Seen, Shape, Step, SubjectOf, View, Wakes, Watch};
 
 const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
 const LEFT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Left", "lefts");
@@ -140,4 +146,178 @@ async fn the_child_of_a_successor_stays_while_a_cache_still_shows_the_one_that_w
     sim.model.put(&SUBJECT, json!({"metadata": {"namespace": "ns", "name": "a"}}));
     sim.settle().await;
     assert!(sim.model.object(&child).is_some(), "{:?}", sim.model.log());
+}
+
+const TENANT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Tenant", "tenants");
+
+/// Deletes the child of a subject that wants none any more, unless a tenant is there.
+struct Landlord {
+    with_owner: bool,
+}
+
+#[async_trait]
+impl Controller for Landlord {
+    type Spec = Value;
+    type Status = Value;
+    type World = (Seen<Option<Object>>, Seen<usize>);
+
+    fn name(&self) -> &'static str {
+        "landlord"
+    }
+    fn kind(&self) -> Kind {
+        SUBJECT
+    }
+    fn watches(&self) -> Vec<Watch> {
+        let tenants = Watch::new(TENANT, |_| Wakes::AllKeys).grouped(|_| Some("all".to_owned()));
+        vec![Watch::subjects(SUBJECT), Watch::children(LEFT), tenants]
+    }
+    fn shape(&self) -> Shape {
+        Shape { fields: Vec::new(), conditions: Vec::new() }
+    }
+    fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
+        (view.cached(&LEFT.key(&subject.key)), view.list(&TENANT).map(|tenants| tenants.len()))
+    }
+    fn decide(&self, subject: &SubjectOf<Self>, (child, tenants): &Self::World, _: Timestamp) -> Plan {
+        match (child.present(), tenants.known()) {
+            (Some(child), Some(0)) => {
+                let delete = if self.with_owner { Step::delete_with_owner } else { Step::delete };
+                Plan::none().stage(vec![delete(LEFT.key(&subject.key), child.identity())])
+            }
+            _ => Plan::none(),
+        }
+    }
+}
+
+/// A landlord whose cache does not show the tenant that has just come.
+async fn with_an_unseen_tenant(with_owner: bool) -> Option<Object> {
+    let model = Arc::new(Model::default());
+    let body = json!({"metadata": {"namespace": "ns", "name": "a"}});
+    let uid = model.put(&SUBJECT, body).uid().to_owned();
+    let marks =
+        json!({"labels": {crate::intent::OWNER_UID: uid}, "annotations": {crate::intent::OWNER: "ns/a"}});
+    let mut child = json!({"metadata": {"namespace": "ns", "name": "a"}});
+    crate::model::merge(&mut child["metadata"], &marks);
+    model.put(&LEFT, child);
+    let sim = Sim::new(Landlord { with_owner }, Arc::clone(&model));
+    sim.freeze(&TENANT);
+    model.put(&TENANT, json!({"metadata": {"namespace": "other", "name": "t"}}));
+    sim.settle().await;
+    model.object(&LEFT.at("ns", "a"))
+}
+
+#[tokio::test]
+async fn what_a_list_does_not_show_yet_keeps_what_it_needs() {
+    assert!(with_an_unseen_tenant(false).await.is_some());
+    assert!(
+        with_an_unseen_tenant(true).await.is_some(),
+        "the owner stays, so this is no reason to believe a cache"
+    );
+}
+
+const CELLAR: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Cellar", "cellars");
+
+/// Empties the outside when it is told that nobody uses it.
+#[derive(Default)]
+struct Emptying {
+    emptied: std::sync::atomic::AtomicUsize,
+}
+
+#[async_trait]
+impl Controller for Emptying {
+    type Spec = Value;
+    type Status = Value;
+    type World = Seen<bool>;
+
+    fn name(&self) -> &'static str {
+        "emptying"
+    }
+    fn kind(&self) -> Kind {
+        CELLAR
+    }
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch::subjects(CELLAR)]
+    }
+    fn shape(&self) -> Shape {
+        Shape { fields: Vec::new(), conditions: Vec::new() }
+    }
+    fn observe(&self, _: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
+        view.ask(in_use(), Duration::from_hours(1))
+    }
+    fn decide(&self, _: &SubjectOf<Self>, in_use: &Self::World, _: Timestamp) -> Plan {
+        match in_use.known() {
+            Some(false) => {
+                let empty = Effect::new("empty", "key".to_owned(), &()).destroying();
+                Plan::none().stage(vec![Step::Effect(empty)])
+            }
+            _ => Plan::none(),
+        }
+    }
+    async fn effect(&self, _: &Effect) -> Result<(), Failure> {
+        self.emptied.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn in_use() -> Question {
+    Question::new("cellar", "in use?")
+}
+
+struct Asks<'a>(&'a Outside);
+
+#[async_trait]
+impl Environment for Asks<'_> {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+    async fn ask(&self, question: Question, key: &Key) -> bool {
+        self.0.wait(&question, key, self.now());
+        false
+    }
+}
+
+#[tokio::test]
+async fn what_destroys_outside_is_decided_on_an_answer_that_was_asked_for_then() {
+    let (model, controller, outside) = (Model::default(), Emptying::default(), Outside::default());
+    let key = Key::namespaced("ns", "a");
+    let store = Store::new(Watch::subjects(CELLAR));
+    store.relist_begins();
+    let body = json!({"metadata": {"namespace": "ns", "name": "a"}});
+    store.upsert(model.put(&CELLAR, body), Timestamp::UNIX_EPOCH);
+    store.relist_ends(Timestamp::UNIX_EPOCH);
+    let mut stores = Stores::default();
+    stores.add(Arc::new(store));
+    let pass = async || {
+        Pass {
+            controller: &controller,
+            cluster: &model,
+            stores: &stores,
+            outside: &outside,
+            leadership: &Leadership::always(),
+            environment: &Asks(&outside),
+            key: &key,
+            lagging: &[],
+            failures: 0,
+            status_due: false,
+        }
+        .run()
+        .await
+    };
+    let emptied = || controller.emptied.load(std::sync::atomic::Ordering::SeqCst);
+    let answer = |used: bool| outside.put(&in_use(), Ok(json!(used)), Timestamp::UNIX_EPOCH);
+    // Somebody else has asked a while ago.
+    outside.wait(&in_use(), &Key::namespaced("ns", "other"), Timestamp::UNIX_EPOCH);
+    answer(false);
+    assert!(pass().await.parked, "that is not enough: it asks again");
+    assert_eq!(emptied(), 0);
+    answer(true);
+    assert!(!pass().await.parked);
+    assert_eq!(emptied(), 0, "now it is in use");
+    outside.read_by(&key);
+    outside.forget([&in_use()]);
+    assert!(pass().await.parked);
+    answer(false);
+    assert!(pass().await.parked, "an answer to a look at anything is not one to this");
+    answer(false);
+    pass().await;
+    assert_eq!(emptied(), 1);
 }

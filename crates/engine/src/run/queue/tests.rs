@@ -56,7 +56,7 @@ fn after_a_write_the_next_pass_waits_for_the_caches_and_then_reads_live() {
     let (mut queue, now) = (Queue::default(), Instant::now());
     queue.wake(&key());
     turn(&mut queue, now);
-    let written = vec![(KIND.at("ns", "child"), Progress::Revision(7))];
+    let written = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
     queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
     queue.wake(&key());
     assert_eq!(turn(&mut queue, now), None, "gated");
@@ -75,7 +75,7 @@ fn when_the_caches_have_reached_a_write_its_event_lets_the_pass_through() {
     let (mut queue, now) = (Queue::default(), Instant::now());
     queue.wake(&key());
     turn(&mut queue, now);
-    let written = vec![(KIND.at("ns", "child"), Progress::Revision(7))];
+    let written = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
     queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
     queue.wake(&key());
     let next = queue.next(now + REST, |_, _| true).expect("reached");

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use aquifer_engine::{Condition, Effect, Expect, Mint, Plan, Record, Report, Seen, State, Step, Why};
+use aquifer_engine::{
+    Condition, Effect, Expect, Identity, Mint, ObjectRef, Plan, Record, Report, Seen, State, Step, Why,
+};
 use jiff::Timestamp;
 
 use super::world::{ChildFacts, World};
@@ -48,7 +50,7 @@ impl Case<'_> {
     fn orphans(&self) -> Plan {
         let key = self.world.key.present().filter(|key| key.owner.as_ref() == Some(&self.subject.key));
         let left = self.taps().chain(self.world.meter.present()).chain(key);
-        Plan::none().stage(deletions(left))
+        Plan::none().stage(deletions(left, Step::delete))
     }
 
     fn taps(&self) -> impl Iterator<Item = &ChildFacts> {
@@ -69,6 +71,7 @@ impl Case<'_> {
             Seen::Unknown(why) => return Plan::none().status(report(&format!("the pump house is {why}"))),
             Seen::Known { value: Some(pump), .. } => {
                 let scrap = effect(well, "scrap", "scrap", &pump.id, &Scrapping { id: pump.id.clone() });
+                let scrap = Step::Effect(scrap.destroying());
                 return Plan::none().stage(vec![scrap]).status(report("the pump is being scrapped"));
             }
             Seen::Known { value: None, .. } if !self.order_settled(&well.status) => {
@@ -84,12 +87,13 @@ impl Case<'_> {
             .any(|why| *why != Why::NotServed);
         if blind || !fittings.is_empty() {
             return Plan::none()
-                .stage(deletions(fittings))
+                .stage(deletions(fittings, Step::delete_with_owner))
                 .status(report("taps and meter are being removed"));
         }
         let rest = self.world.basin.present().into_iter().chain(self.world.key.present());
         if !(self.world.basin.absent() && self.world.key.absent()) {
-            return Plan::none().stage(deletions(rest)).status(report("basin and key are being removed"));
+            let deletions = deletions(rest, Step::delete);
+            return Plan::none().stage(deletions).status(report("basin and key are being removed"));
         }
         Plan::none().release()
     }
@@ -99,7 +103,7 @@ impl Case<'_> {
         let mut first = Vec::new();
         if self.world.key.absent() {
             let secret = named(self.subject, &SECRET, "key").key;
-            first.push(Step::Mint(Mint { secret, recipe: "key".into() }));
+            first.push(Step::Mint(Mint::new(secret, "key")));
         }
         if spec.basin
             && let Some(basin) = self.world.basin.known()
@@ -138,7 +142,7 @@ impl Case<'_> {
                 };
                 status.using = status.using.max(raise);
                 let message = "the pump is being resized";
-                self.waiting(plan.stage(vec![resize]), &status, WellReason::Resizing, message)
+                self.waiting(plan.stage(vec![Step::Effect(resize)]), &status, WellReason::Resizing, message)
             }
             None if !self.order_settled(&status) => {
                 let message = "the pump house has not confirmed the order; it is asked again";
@@ -171,7 +175,7 @@ impl Case<'_> {
                 let plan = plan.stage(vec![Step::Record(record.clear("pump"))]);
                 (status.using, status.order) = (order.size, Some(order));
                 let message = "a pump is being ordered";
-                self.waiting(plan.stage(vec![make]), &status, WellReason::Ordering, message)
+                self.waiting(plan.stage(vec![Step::Effect(make)]), &status, WellReason::Ordering, message)
             }
         }
     }
@@ -254,11 +258,20 @@ fn expect(seen: Option<&ChildFacts>) -> Expect {
     Expect::seen(seen.map(|seen| &seen.identity))
 }
 
-fn deletions<'a>(children: impl IntoIterator<Item = &'a ChildFacts>) -> Vec<Step> {
+fn deletions<'a>(
+    children: impl IntoIterator<Item = &'a ChildFacts>,
+    delete: impl Fn(ObjectRef, Identity) -> Step,
+) -> Vec<Step> {
     let alive = children.into_iter().filter(|child| !child.deleting);
-    alive.map(|child| Step::delete(child.target.clone(), child.identity.clone())).collect()
+    alive.map(|child| delete(child.target.clone(), child.identity.clone())).collect()
 }
 
-fn effect(well: &Known, operation: &str, what: &str, about: &str, arguments: &impl serde::Serialize) -> Step {
-    Step::Effect(Effect::new(operation, format!("{}/{what}/{about}", well.uid), arguments))
+fn effect(
+    well: &Known,
+    operation: &str,
+    what: &str,
+    about: &str,
+    arguments: &impl serde::Serialize,
+) -> Effect {
+    Effect::new(operation, format!("{}/{what}/{about}", well.uid), arguments)
 }

@@ -1,0 +1,303 @@
+//! Single steps: what each writes, what it refuses, and what it leaves alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aquifer_base::Sealed;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::{ApiError, Cluster as _};
+use crate::intent::Intent;
+use crate::lease::Leadership;
+use crate::model::Model;
+use crate::object::{Identity, Kind};
+use crate::plan::{Mint, Recreate, Seal};
+use crate::secret::{SECRET, StoredSecret};
+use crate::store::Store;
+use crate::watch::{Wakes, Watch};
+
+const CHILD: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+
+/// A recipe that joins what it is given, and keeps what it has made at random.
+#[derive(Default)]
+struct Code {
+    composed: AtomicUsize,
+}
+
+#[async_trait]
+impl StepCode for Code {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+    fn mint(&self, _: &str) -> Result<SecretContent, Failure> {
+        Ok(BTreeMap::from([("key".to_owned(), Sealed::new("minted"))]))
+    }
+    fn compose(
+        &self,
+        _: &str,
+        arguments: &Value,
+        sources: &[&SecretContent],
+        current: Option<&SecretContent>,
+    ) -> Result<SecretContent, Failure> {
+        let made = self.composed.fetch_add(1, Ordering::SeqCst);
+        let text = |secret: &SecretContent| secret["key"].expose_str().unwrap_or_default().to_owned();
+        let joined = sources.iter().map(|source| text(source)).collect::<Vec<_>>().join("+");
+        let joined = format!("{}:{joined}", arguments.as_str().unwrap_or_default());
+        let kept = current.and_then(|current| current.get("random").cloned());
+        Ok(BTreeMap::from([
+            ("joined".to_owned(), Sealed::new(joined)),
+            ("random".to_owned(), kept.unwrap_or_else(|| Sealed::new(made.to_string()))),
+        ]))
+    }
+    async fn effect(&self, _: &Effect) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// One owner, and what is remembered between its steps.
+struct Bench {
+    model: Model,
+    code: Code,
+    outside: Outside,
+    uid: Uid,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            model: Model::default(),
+            code: Code::default(),
+            outside: Outside::default(),
+            uid: Uid::new("owner-uid"),
+        }
+    }
+
+    async fn step(&self, step: Step) -> Done {
+        self.step_on(step, &Fresh::default()).await
+    }
+
+    /// One step, with caches that show what there is.
+    async fn step_on(&self, step: Step, fresh: &Fresh) -> Done {
+        let mut stores = Stores::default();
+        for kind in [SECRET, CHILD] {
+            let store = Store::new(Watch::new(kind.clone(), |_| Wakes::NoKey).replaced());
+            store.relist_begins();
+            for object in self.model.objects(&kind) {
+                store.upsert(object, Timestamp::UNIX_EPOCH);
+            }
+            store.relist_ends(Timestamp::UNIX_EPOCH);
+            stores.add(Arc::new(store));
+        }
+        let owner = key("owner");
+        let executor = Executor {
+            writer: Writer { cluster: &self.model, leadership: &Leadership::always(), manager: "test" },
+            code: &self.code,
+            stores: &stores,
+            outside: &self.outside,
+            owner: &owner,
+            owner_uid: Some(&self.uid),
+            owner_version: None,
+        };
+        let mut done = executor.stage(&Stage { steps: vec![step] }, fresh).await;
+        done.remove(0)
+    }
+
+    fn put_secret(&self, name: &str, key: &str) {
+        let data = crate::secret::encoded(&BTreeMap::from([("key".to_owned(), Sealed::new(key))]));
+        let body = json!({"metadata": {"namespace": "ns", "name": name}, "type": "Opaque", "data": data});
+        self.model.put(&SECRET, body);
+    }
+
+    async fn content(&self, name: &str) -> BTreeMap<String, String> {
+        let secret: StoredSecret = self.model.secret(&key(name)).await.unwrap().unwrap();
+        let text = |(name, value): (String, Sealed)| (name, value.expose_str().unwrap().to_owned());
+        secret.content.into_iter().map(text).collect()
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::namespaced("ns", name)
+}
+
+fn child() -> ObjectRef {
+    CHILD.at("ns", "child")
+}
+
+fn seal(prefix: &str) -> Step {
+    let seal = Seal::new(key("made"), "join", &prefix).source(key("one")).source(key("two"));
+    Step::Seal(seal.label("use", "mount").kind("kubernetes.io/rook"))
+}
+
+#[tokio::test]
+async fn a_composed_secret_follows_its_sources_and_its_arguments_and_is_left_alone_meanwhile() {
+    let bench = Bench::new();
+    bench.put_secret("one", "1");
+    assert!(matches!(bench.step(seal("a")).await, Done::Failed(Failure { class: Class::Waiting, .. })));
+    bench.put_secret("two", "2");
+    assert!(matches!(bench.step(seal("a")).await, Done::Wrote(..)));
+    assert_eq!(bench.content("made").await["joined"], "a:1+2");
+    let random = bench.content("made").await["random"].clone();
+    let made = bench.model.object(&SECRET.at("ns", "made")).unwrap();
+    assert_eq!((made.label("use"), made.text("/type")), (Some("mount"), "kubernetes.io/rook"));
+    let composed = bench.code.composed.load(Ordering::SeqCst);
+    for _ in 0..3 {
+        assert!(matches!(bench.step(seal("a")).await, Done::Unchanged));
+    }
+    assert_eq!(bench.code.composed.load(Ordering::SeqCst), composed, "nothing was read or made again");
+    // A source, the arguments, an edit of a stranger, a lost label: each is put right by one write.
+    let twin = encoded_text("twin");
+    bench.model.edit(&SECRET.at("ns", "two"), |doc| doc["data"]["key"] = twin.clone());
+    assert!(matches!(bench.step(seal("a")).await, Done::Wrote(..)));
+    assert!(matches!(bench.step(seal("b")).await, Done::Wrote(..)));
+    bench.model.edit(&SECRET.at("ns", "made"), |doc| doc["data"]["joined"] = encoded_text("edited"));
+    assert!(matches!(bench.step(seal("b")).await, Done::Wrote(..)));
+    bench.model.edit(&SECRET.at("ns", "made"), |doc| doc["data"]["more"] = encoded_text("more"));
+    assert!(matches!(bench.step(seal("b")).await, Done::Wrote(..)));
+    bench.model.edit(&SECRET.at("ns", "made"), |doc| doc["metadata"]["labels"]["use"] = json!("other"));
+    assert!(matches!(bench.step(seal("b")).await, Done::Wrote(..)));
+    let expected = [("joined", "b:1+twin"), ("random", &*random)];
+    let expected: BTreeMap<String, String> =
+        expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    assert_eq!(bench.content("made").await, expected);
+    // A process that has just started has to read once, and writes nothing.
+    let fresh = Bench { outside: Outside::default(), ..bench };
+    let before = fresh.model.revision();
+    assert!(matches!(fresh.step(seal("b")).await, Done::Unchanged));
+    assert_eq!(fresh.model.revision(), before);
+}
+
+fn encoded_text(text: &str) -> Value {
+    json!(k8s_openapi::ByteString(text.as_bytes().to_vec()))
+}
+
+#[tokio::test]
+async fn a_secret_that_somebody_else_has_put_there_is_neither_used_nor_changed() {
+    let bench = Bench::new();
+    for name in ["made", "one", "two"] {
+        bench.put_secret(name, "planted");
+    }
+    for step in [seal("a"), Step::Mint(Mint::new(key("made"), "key"))] {
+        let done = bench.step(step).await;
+        let Done::Failed(failure) = done else { panic!("{done:?}") };
+        assert_eq!(failure.class, Class::Invalid);
+        assert!(failure.message.contains("somebody else's"), "{failure}");
+    }
+    assert_eq!(bench.content("made").await["key"], "planted");
+    bench.model.edit(&SECRET.at("ns", "made"), |doc| {
+        doc["metadata"]["labels"][crate::intent::OWNER_UID] = json!("owner-uid");
+    });
+    assert!(matches!(bench.step(Step::Mint(Mint::new(key("made"), "key"))).await, Done::Stale(_)));
+    let done = bench.step(seal("a")).await;
+    assert!(matches!(&done, Done::Failed(failure) if failure.message.contains("type")), "{done:?}");
+}
+
+#[tokio::test]
+async fn the_content_of_a_secret_is_in_nothing_that_a_pass_keeps() {
+    let bench = Bench::new();
+    bench.put_secret("one", "canary-1");
+    bench.put_secret("two", "canary-2");
+    let canaries = ["canary-1", "canary-2", "minted"].map(|text| encoded_text(text).to_string());
+    let minted = bench.step(Step::Mint(Mint::new(key("key"), "key"))).await;
+    let sealed = bench.step(seal("a")).await;
+    let read = bench.model.get(&SECRET.at("ns", "one")).await.unwrap();
+    let store = Store::new(Watch::new(SECRET, |_| Wakes::NoKey).replaced());
+    store.relist_begins();
+    store.upsert(bench.model.object(&SECRET.at("ns", "one")).unwrap(), Timestamp::UNIX_EPOCH);
+    store.relist_ends(Timestamp::UNIX_EPOCH);
+    let verified = bench.outside.verified(&SECRET.at("ns", "made"));
+    let all = format!("{minted:?} {sealed:?} {read:?} {:?} {verified:?}", store.get(&key("one")));
+    assert!(all.contains("Wrote") && all.contains("Known"), "{all}");
+    for canary in canaries.iter().map(|text| text.trim_matches('"')).chain(["canary-1", "canary-2", "minted"])
+    {
+        assert!(!all.contains(canary), "{canary} is in {all}");
+    }
+}
+
+#[tokio::test]
+async fn fields_of_somebody_elses_object_are_changed_only_as_it_was_seen_and_without_our_marks() {
+    let bench = Bench::new();
+    let body = json!({"metadata": {"namespace": "ns", "name": "child", "labels": {"theirs": "x"}}, "data": {"a": "1"}});
+    let seen = bench.model.put(&CHILD, body).identity();
+    let amend = |seen: Identity| {
+        let patch = json!({"metadata": {"labels": {"ours": "y", "theirs": null}}, "data": {"a": "2"}});
+        let patch = patch.as_object().cloned().unwrap();
+        Step::Amend(Amend { target: child(), seen, patch, status: false })
+    };
+    assert!(matches!(bench.step(amend(seen.clone())).await, Done::Wrote(..)));
+    let object = bench.model.object(&child()).unwrap();
+    assert_eq!(object.at("/metadata/labels"), Some(&json!({"ours": "y"})));
+    assert_eq!(object.text("/data/a"), "2");
+    assert!(matches!(bench.step(amend(seen)).await, Done::Stale(_)), "it has changed since");
+}
+
+fn apply(expect: Expect) -> Step {
+    let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "new"}});
+    Step::apply(child(), Intent::of(&intent), expect)
+}
+
+#[tokio::test]
+async fn an_apply_that_was_decided_on_a_version_does_not_overwrite_a_newer_one() {
+    let bench = Bench::new();
+    let seen = bench
+        .model
+        .put(&CHILD, json!({"metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "old"}}));
+    bench.model.edit(&child(), |doc| doc["data"]["a"] = json!("newer"));
+    let identity = seen.identity();
+    assert!(matches!(bench.step(apply(Expect::unchanged(Some(&identity)))).await, Done::Stale(_)));
+    assert_eq!(bench.model.object(&child()).unwrap().text("/data/a"), "newer");
+    assert!(matches!(bench.step(apply(Expect::seen(Some(&identity)))).await, Done::Wrote(..)));
+}
+
+fn replace(recreate: Recreate, uid: &str) -> Step {
+    let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "new"}});
+    let child = Child { target: child(), intent: Intent::of(&intent), expect: Expect::Uid(Uid::new(uid)) };
+    Step::Replace { child, tolerate: Vec::new(), recreate }
+}
+
+#[tokio::test]
+async fn what_cannot_be_changed_in_place_goes_only_where_allowed_on_firm_ground_and_when_the_new_one_is_taken()
+ {
+    let bench = Bench::new();
+    let old =
+        json!({"metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "old"}, "immutable": true});
+    let uid = bench.model.put(&CHILD, old).uid().to_owned();
+    let firm = || Fresh { firm: Some(bench.outside.firm_since(&key("owner"))), ..Fresh::default() };
+    bench.model.refuse_verb(&child(), "replace", ApiError::Immutable("data: field is immutable".into()));
+    let never = bench.step_on(replace(Recreate::Never, &uid), &firm()).await;
+    assert!(matches!(never, Done::Failed(Failure { class: Class::Invalid, .. })), "{never:?}");
+    let cached = bench.step(replace(Recreate::Allowed, &uid)).await;
+    assert!(matches!(cached, Done::NeedsFirmGround), "{cached:?}");
+    bench.model.refuse_verb(&child(), "try to create", ApiError::Policy("no such thing here".into()));
+    let refused = bench.step_on(replace(Recreate::Allowed, &uid), &firm()).await;
+    assert!(
+        matches!(&refused, Done::Failed(failure) if failure.message.contains("no such thing here")),
+        "{refused:?}"
+    );
+    assert!(bench.model.object(&child()).is_some(), "it is still there");
+    bench.model.admit(&child());
+    bench.model.refuse_verb(&child(), "replace", ApiError::Immutable("data: field is immutable".into()));
+    let gone = bench.step_on(replace(Recreate::Allowed, &uid), &firm()).await;
+    assert!(matches!(gone, Done::Stale(_)), "{gone:?}");
+    assert!(bench.model.object(&child()).is_none());
+}
+
+#[test]
+fn what_an_older_crd_drops_of_a_record_is_named() {
+    let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
+    let record = fields(json!({"order": {"number": "n", "at": 1}, "pump": null, "using": 3}));
+    let kept = |stored: Value| not_kept(&record, Some(&stored));
+    assert_eq!(kept(json!({"order": {"number": "n", "at": 1}, "using": 3, "others": true})), None);
+    assert_eq!(kept(json!({"order": {"number": "n"}, "using": 3})).as_deref(), Some("order.at"));
+    assert_eq!(kept(json!({"order": {"number": "n", "at": 1}})).as_deref(), Some("using"));
+    let all = kept(json!({"order": {"number": "n", "at": 1}, "using": 3, "pump": "p"}));
+    assert_eq!(all.as_deref(), Some("pump"));
+    assert_eq!(not_kept(&record, None).as_deref(), Some("order.at"));
+    // What a type of the CRD adds or writes otherwise is kept all the same.
+    let list = fields(json!({"many": [{"a": 1}, {"a": 2.0}]}));
+    let stored = json!({"many": [{"a": 1.0, "default": true}, {"a": 2}]});
+    assert_eq!(not_kept(&list, Some(&stored)), None);
+    assert_eq!(not_kept(&list, Some(&json!({"many": [{"a": 1}]}))).as_deref(), Some("many"));
+}
