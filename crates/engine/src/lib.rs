@@ -30,13 +30,13 @@ pub use run::{metrics, process, remote, runtime, serve, store, stores};
 
 pub use controller::{Controller, SubjectOf};
 pub use failure::{Class, Failure, FailureReason};
-pub use intent::{Intent, OWNER, OWNER_UID, owner_key};
+pub use intent::{Intent, OWNER, OWNER_UID, PAUSED, owner_key};
 pub use object::{Identity, Key, Kind, Object, ObjectRef};
 pub use plan::{Amend, Child, Deletion, Effect, Expect, Mint, Plan, Record, Recreate, Seal, Step};
 pub use question::Question;
 pub use secret::SecretContent;
 pub use seen::{Seen, Why};
-pub use status::{Condition, EventType, Report, Shape, State, Urgency, reason_in, state_in};
+pub use status::{Condition, EventType, PauseReason, Report, Shape, State, Urgency, reason_in, state_in};
 pub use subject::{Marks, Present, Subject, Unreadable};
 pub use view::View;
 pub use watch::{Wakes, Watch};

@@ -37,6 +37,7 @@ use crate::view::Fresh;
 use crate::writer::Writer;
 
 pub(crate) use erased::Erased;
+use erased::Observation;
 pub(crate) use observe::{read_list, refresh};
 pub(crate) use steps::{Done, Executor, StepCode};
 
@@ -83,6 +84,7 @@ struct PassState {
 
 /// What a pass came to.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct Outcome {
     /// How far the caches must come before the next pass.
     pub written: BTreeMap<ObjectRef, Progress>,
@@ -177,6 +179,9 @@ impl Pass<'_> {
 
     async fn round(&self, state: &mut PassState) -> Result<Round, Failure> {
         let Some(looked) = self.observe(state).await? else { return Ok(Round::Finished) };
+        if let (Observation::Paused, Some(subject)) = (&looked.observation, &looked.subject) {
+            return self.report_paused(subject, &mut state.outcome).await.map(|()| Round::Finished);
+        }
         let plan = self.decide(&looked).await?;
         tracing::debug!(controller = self.controller.name(), key = %self.key, ?plan, "Decided");
         let prune = self.prune(&looked, &plan);

@@ -115,6 +115,9 @@ fn data_group(namespace: &str, data: &Data) -> String {
 }
 
 fn data_group_of(shared: &Object) -> Option<String> {
+    if shared.deleting() {
+        return None;
+    }
     let data = Data::asked_for(shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"))?;
     Some(data_group(shared.namespace(), &data))
 }

@@ -30,7 +30,7 @@ pub struct World {
     pub pods: Option<Seen<Vec<String>>>,
     /// Whether the namespace is going away.
     pub namespace_ends: bool,
-    /// Other SharedVolumes of the namespace that mean the same data.
+    /// The first of the other SharedVolumes of the namespace that mean the same data.
     pub duplicates: Vec<String>,
     /// What the driver has reported of itself.
     pub driver: Seen<Option<DriverFacts>>,
@@ -125,11 +125,10 @@ fn volumes(
 fn duplicates(subject: &Subject, view: &View<'_>) -> Vec<String> {
     let shared = subject.object.as_ref();
     let data = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?));
-    let (Some(shared), Some(data)) = (shared, data) else { return Vec::new() };
+    let Some(data) = data else { return Vec::new() };
     let group = view.group(&SHARED_VOLUME, &data_group(&subject.key.namespace, &data));
-    let others = group.known().into_iter().flatten();
-    let others = others.filter(|other| other.uid() != shared.uid.as_str() && !other.deleting());
-    others.map(|other| other.name().to_owned()).collect()
+    let others = group.known().into_iter().flatten().filter(|other| **other != subject.key);
+    others.map(|other| other.name.to_string()).collect()
 }
 
 /// Pods that keep the claim from vanishing: those that were given to a node, also when they have ended.

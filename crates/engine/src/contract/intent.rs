@@ -18,6 +18,9 @@ pub const OWNER: &str = "aquifer.storage/owner";
 /// Annotation on every child: hash of the intent that was last written.
 pub const INTENT: &str = "aquifer.storage/intent";
 
+/// Annotation on any subject: with the value `true` nothing is written for it.
+pub const PAUSED: &str = "aquifer.storage/paused";
+
 /// The full intent of an object: apiVersion, kind, metadata (name, labels, annotations) and content; no status, no nulls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -63,7 +66,7 @@ pub(crate) fn drift(marked: &Value, live: &Object) -> Option<Difference> {
 
 /// The owner that a child names, as the key to wake.
 pub fn owner_key(child: &Object) -> Option<Key> {
-    child.annotation(OWNER).map(Key::parse)
+    child.annotation(OWNER).and_then(Key::parse)
 }
 
 /// The first field of the live object that another manager than `ours` wrote and that the intent does not have, outside the

@@ -109,11 +109,15 @@ impl Key {
         Self { namespace: Arc::default(), name: name.as_ref().into() }
     }
 
-    /// Reads what [`fmt::Display`] prints.
-    pub fn parse(text: &str) -> Self {
-        match text.split_once('/') {
-            Some((namespace, name)) => Self::namespaced(namespace, name),
-            None => Self::cluster(text),
+    /// Reads what [`fmt::Display`] prints; none for what is not a name, or a namespace and a name.
+    pub fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('/').collect();
+        match *parts {
+            [name] if !name.is_empty() => Some(Self::cluster(name)),
+            [namespace, name] if !namespace.is_empty() && !name.is_empty() => {
+                Some(Self::namespaced(namespace, name))
+            }
+            _ => None,
         }
     }
 }

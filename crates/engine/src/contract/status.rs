@@ -253,6 +253,8 @@ pub(crate) struct Change {
 }
 
 const MESSAGE_LIMIT: usize = 1024;
+/// The condition of every kind that says that nothing is written for an object.
+const PAUSED: &str = "Paused";
 /// The condition that sums up all others.
 pub(crate) const READY: &str = "Ready";
 
@@ -277,6 +279,26 @@ pub(crate) fn change(subject: &Object, status: &Report, shape: &Shape, now: Time
         body.insert(CONDITIONS.into(), Value::Array(conditions));
     }
     (!body.is_empty()).then_some(Change { body: Value::Object(body), news })
+}
+
+aquifer_base::reasons! {
+    /// The reason of the condition `Paused`, on every kind.
+    pub enum PauseReason {
+        /// The annotation `aquifer.storage/paused` is `true`.
+        Annotation,
+    }
+}
+
+/// What must be written so that the status of a subject says that it is paused, and changes in nothing else.
+pub(crate) fn paused(subject: &Object, now: Timestamp) -> Option<Change> {
+    let message = "nothing is written for this object, not even when it is deleted, while its annotation aquifer.storage/paused is true";
+    let report = Report::default()
+        .condition(Condition::new(PAUSED, State::True, PauseReason::Annotation, message).news());
+    let shape = Shape { fields: Vec::new(), conditions: Vec::new() };
+    let empty = Value::Object(Map::new());
+    let live = subject.at("/status").unwrap_or(&empty);
+    let (conditions, changed, news) = conditions(subject, live, &report, &shape, now);
+    changed.then(|| Change { body: json!({CONDITIONS: conditions}), news })
 }
 
 /// A merge patch merges maps, but a status field shall become exactly what we say: keys that go are nulled.
@@ -306,20 +328,21 @@ fn conditions(
     now: Timestamp,
 ) -> (Vec<Value>, bool, Vec<Condition>) {
     let none = Vec::new();
+    let is_ours = |kind: &str| shape.conditions.contains(&kind) || kind == PAUSED;
     let old = live.get(CONDITIONS).and_then(Value::as_array).unwrap_or(&none);
     let mut changed = false;
     let mut news = Vec::new();
     let mut result = Vec::new();
     for found in old {
         let kind = text(found, "type");
-        if !shape.conditions.contains(&kind) {
+        if !is_ours(kind) {
             result.push(found.clone()); // another writer's
         } else if status.get(kind).is_none() {
             changed = true; // ours, and it no longer applies
         }
     }
     // What is not in the shape is not ours to write: nobody would ever take it away again.
-    for wanted in status.conditions.iter().filter(|c| shape.conditions.contains(&c.kind.as_str())) {
+    for wanted in status.conditions.iter().filter(|c| is_ours(&c.kind)) {
         let before = old.iter().find(|c| text(c, "type") == wanted.kind);
         let message = cut(&wanted.message, MESSAGE_LIMIT);
         let same_state = before.is_some_and(|c| text(c, "status") == wanted.state.as_str());

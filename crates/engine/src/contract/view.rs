@@ -15,7 +15,7 @@ use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::outside::{List, Moment, Outside};
 use crate::question::Question;
 use crate::seen::{Seen, Why};
-use crate::store::Store;
+use crate::store::{GROUP_SHOWN, Store};
 use crate::stores::Stores;
 
 /// Live facts of one pass; they are newer than the caches.
@@ -177,10 +177,16 @@ impl<'a> View<'a> {
         self.members(kind, listing, cached, |store, object| store.would_wake(object, self.key))
     }
 
-    /// The objects of a group of a watched kind.
-    pub fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Object>> {
+    /// The first members of a group of a watched kind, [`GROUP_SHOWN`] of them: a group may have thousands.
+    pub fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
+        let is_other = |target: &ObjectRef| target.kind == *kind && target.key != *self.key;
+        if self.fresh.firm.is_none() && !self.fresh.objects.keys().any(is_other) {
+            return self.stores.group(kind, group);
+        }
         let belongs = |store: &Store, object: &Object| store.group_of(object).as_deref() == Some(group);
-        self.members(kind, |store| store.watch().scope().listing(), |store| store.group(group), belongs)
+        let cached = |store: &Store| store.group_objects(group);
+        let members = self.members(kind, |store| store.watch().scope().listing(), cached, belongs);
+        members.map(|members| members.iter().take(GROUP_SHOWN).map(Object::key).collect())
     }
 
     /// All objects that the watches of a kind hold.

@@ -69,7 +69,14 @@ impl Watch {
     /// Watches children that carry our marks: each wakes the owner it names.
     pub fn children(kind: Kind) -> Self {
         let wakes = |object: &Object| {
-            crate::intent::owner_key(object).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
+            // What lives in a namespace cannot make itself the child of somebody in another one.
+            let near = |key: &Key| {
+                object.namespace().is_empty()
+                    || key.namespace.is_empty()
+                    || *key.namespace == *object.namespace()
+            };
+            let owner = crate::intent::owner_key(object).filter(near);
+            owner.map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
         };
         Self { children: true, ..Self::new(kind, wakes) }
     }
@@ -114,7 +121,7 @@ impl Watch {
         }
     }
 
-    /// Objects of one group wake each other when one joins or leaves, and can be looked up by it.
+    /// Objects of one group wake each other when one of the first joins or leaves, and can be looked up by it.
     pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group = Some(Arc::new(group));
         self

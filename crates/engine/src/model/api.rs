@@ -43,6 +43,8 @@ struct State {
     /// Kinds that are not served.
     unserved: Vec<Kind>,
     /// Objects that may not be written, with the error that says so.
+    /// What a mutating webhook makes of an object whenever it is written.
+    altered: BTreeMap<ObjectRef, fn(&mut Value)>,
     /// By object; of one verb, or of all.
     refused: BTreeMap<ObjectRef, Vec<(Option<&'static str>, ApiError)>>,
 }
@@ -59,6 +61,7 @@ impl Default for State {
             clock: None,
             created: BTreeMap::new(),
             unserved: Vec::new(),
+            altered: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
     }
@@ -174,6 +177,11 @@ impl Model {
     /// Every write of a controller to this object is answered with this error, until [`Model::admit`].
     pub fn refuse(&self, target: &ObjectRef, error: ApiError) {
         self.lock().refused.entry(target.clone()).or_default().push((None, error));
+    }
+
+    /// From now on this is done to the object whenever it is written, as by a mutating webhook.
+    pub fn alter(&self, target: &ObjectRef, alter: fn(&mut Value)) {
+        self.lock().altered.insert(target.clone(), alter);
     }
 
     /// From now on this verb is refused for this object, whoever asks.
@@ -471,6 +479,9 @@ impl State {
 
     /// Stores a new version, if it is new; an object that is being deleted goes with its last finalizer.
     fn store(&mut self, target: &ObjectRef, mut stored: Stored, manager: &str) -> Value {
+        if let Some(alter) = self.altered.get(target) {
+            alter(&mut stored.doc);
+        }
         let old = self.objects.get(target).cloned();
         if old.as_ref().is_some_and(|old| old.doc == stored.doc) {
             self.objects.insert(target.clone(), stored.clone()); // the owners may be others

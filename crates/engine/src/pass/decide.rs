@@ -13,6 +13,7 @@ impl Pass<'_> {
             Observation::Seen(seen) => {
                 return self.controller.decision(&**seen, self.environment.now()).await;
             }
+            Observation::Paused => return Ok(Plan::none()),
             Observation::Unreadable(unreadable) => unreadable,
         };
         let shape = self.controller.shape();

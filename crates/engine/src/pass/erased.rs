@@ -23,6 +23,8 @@ use crate::watch::Watch;
 
 /// What a look at the world gave.
 pub(crate) enum Observation {
+    /// The user wants nothing to be written for the subject: it is not looked at any further.
+    Paused,
     /// The spec cannot be read and the subject is not being deleted: there is nothing to decide.
     Unreadable(Unreadable),
     /// The controller's subject and world.

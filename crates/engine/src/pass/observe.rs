@@ -8,6 +8,7 @@ use super::erased::Observation;
 use super::{Pass, PassState};
 use crate::cluster::{ApiError, Cluster, Listing};
 use crate::failure::Failure;
+use crate::intent::PAUSED;
 use crate::object::{Kind, Object, ObjectRef};
 use crate::outside::Outside;
 use crate::seen::Why;
@@ -43,6 +44,10 @@ impl Pass<'_> {
                     None => (None, view.noted().wants),
                     Some(subject) => {
                         state.outcome.subject.clone_from(subject);
+                        if subject.as_ref().is_some_and(is_paused) {
+                            let observation = Observation::Paused;
+                            return Ok(Some(Looked { subject: subject.clone(), observation }));
+                        }
                         let observation = self.controller.observe(self.key, subject.as_ref(), &view);
                         let noted = view.noted();
                         state.asked = noted.asked;
@@ -103,6 +108,10 @@ impl Pass<'_> {
         }
         Ok(complete)
     }
+}
+
+fn is_paused(subject: &Object) -> bool {
+    subject.annotation(PAUSED) == Some("true")
 }
 
 /// Reads a list into `fresh`.

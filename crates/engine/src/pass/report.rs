@@ -9,7 +9,7 @@ use crate::cluster::Verb;
 use crate::failure::{Class, Failure, combined};
 use crate::object::{Object, ObjectRef, revision};
 use crate::plan::{Plan, Step};
-use crate::status::{READY, Report, State, Urgency, change};
+use crate::status::{Change, READY, Report, State, Urgency, change, paused};
 use crate::store::Progress;
 
 /// When somebody else was faster, and only in case their event got lost.
@@ -48,6 +48,15 @@ impl Pass<'_> {
         self.write_status(&subject, report, outcome).await
     }
 
+    /// Says that the user has paused the subject, and leaves everything else in its status alone.
+    pub(super) async fn report_paused(&self, subject: &Object, outcome: &mut Outcome) -> Result<(), Failure> {
+        if let Some(change) = paused(subject, self.environment.now()) {
+            return self.send_status(subject, change, "paused", outcome).await;
+        }
+        outcome.status = StatusOutcome::Reported;
+        Ok(())
+    }
+
     fn is_passing(&self, failure: &Failure) -> bool {
         failure.class == Class::Transient && self.failures < UNREPORTED
     }
@@ -84,13 +93,23 @@ impl Pass<'_> {
         }
         let ready = report.get(READY);
         let why = ready.map(|ready| format!("Ready is {}: {}", ready.state.as_str(), ready.reason));
+        self.send_status(subject, change, &why.unwrap_or_default(), outcome).await
+    }
+
+    async fn send_status(
+        &self,
+        subject: &Object,
+        change: Change,
+        why: &str,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
         let target = self.target();
         let body = json!({
             "metadata": {"resourceVersion": subject.resource_version(), "uid": subject.uid()},
             "status": change.body,
         });
         let verb = Verb::Merge { body, status: true };
-        match self.writer().write(&target, verb, &why.unwrap_or_default()).await {
+        match self.writer().write(&target, verb, why).await {
             Ok(written) => {
                 let version = written.as_ref().map(|o| revision(o.resource_version())).unwrap_or_default();
                 self.note_write(outcome, target, written.as_ref(), Progress::Revision(version));

@@ -341,3 +341,39 @@ async fn deletion_is_decided_although_the_spec_cannot_be_read() {
     pass(&model, decide, 0, true).await;
     assert_eq!(condition(&model, "Ready").2, "going");
 }
+
+#[tokio::test]
+async fn nothing_is_written_for_a_paused_subject_but_that_it_is_paused() {
+    let model = model();
+    let subject = SUBJECT.at("ns", "x");
+    let plan = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("it serves"));
+    old_child(&model);
+    model.edit(&subject, |doc| doc["metadata"]["annotations"] = json!({crate::PAUSED: "true"}));
+    let outcome = pass(&model, plan, 0, true).await;
+    assert_eq!((outcome.failures.len(), outcome.news.len()), (0, 1));
+    let (state, reason, message) = condition(&model, "Paused");
+    assert_eq!((state.as_str(), reason.as_str()), ("True", "Annotation"));
+    assert!(message.contains(crate::PAUSED), "{message}");
+    let names: Vec<String> = model.objects(&CHILD).iter().map(|o| o.name().to_owned()).collect();
+    assert_eq!(names, ["old"], "nothing is made and nothing is pruned");
+    assert_eq!(model.object(&subject).unwrap().at("/status/observedGeneration"), None);
+    let writes = model.log().len();
+    pass(&model, plan, 0, true).await;
+    assert_eq!(model.log().len(), writes, "it is said once");
+    model.edit(&subject, |doc| doc["metadata"]["annotations"] = json!({}));
+    pass(&model, plan, 0, true).await;
+    assert_eq!((condition(&model, "Ready").0.as_str(), condition(&model, "Paused").0.as_str()), ("True", ""));
+}
+
+#[tokio::test]
+async fn what_admission_changes_is_called_so_and_the_caches_are_waited_for_all_the_same() {
+    let model = model();
+    model.alter(&child(), |doc| doc["data"]["a"] = json!("c"));
+    let outcome =
+        pass(&model, |_| Plan::none().stage(vec![apply()]).status(ready("it serves")), 0, true).await;
+    assert_eq!(outcome.failures[0].class, Class::Altered);
+    assert!(outcome.written.contains_key(&child()));
+    let (state, reason, message) = condition(&model, "Ready");
+    assert_eq!((state.as_str(), reason.as_str()), ("False", "ChangedByAdmission"));
+    assert!(message.contains("/data/a"), "{message}");
+}

@@ -143,23 +143,19 @@ impl Outside {
         };
         let mine = turn.lock().await;
         let shared = self.lock().lists.get(listing).filter(|list| list.begun > wanted).cloned();
-        let list = match shared {
-            Some(list) => Ok(list),
-            None => {
-                let begun = self.lock().moment();
-                cluster.list(listing).await.map(|objects| List {
-                    objects: objects.into(),
-                    read_at: now,
-                    begun,
-                })
-            }
+        let list = if let Some(list) = shared {
+            Ok(list)
+        } else {
+            let begun = self.lock().moment();
+            let objects = cluster.list(listing).await;
+            objects.map(|objects| List { objects: objects.into(), read_at: now, begun })
         };
-        drop(mine);
         let mut inner = self.lock();
         inner.drop_old_lists(now);
         if let Ok(list) = &list {
             inner.lists.insert(listing.clone(), list.clone());
         }
+        drop(mine);
         // Nobody else waits for it.
         if Arc::strong_count(&turn) <= 2 {
             inner.turns.remove(listing);

@@ -2,12 +2,14 @@
 //! storage and reads no flags.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 use kube::Client;
 use thiserror::Error;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
@@ -115,10 +117,10 @@ pub enum Ended {
 /// Runs until it is told to stop, or until a Lease is lost.
 pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal>) -> Result<(), Ended> {
     let Settings { client, runtime, http_listen, lease, families, metrics, health } = settings;
-    let (shutdown, lease_end) = (CancellationToken::new(), CancellationToken::new());
+    let (shutdown, http_end) = (CancellationToken::new(), CancellationToken::new());
     if let Some(address) = http_listen {
         let served =
-            health::serve(address, health.clone(), metrics.clone(), &runtime, lease_end.clone()).await;
+            health::serve(address, health.clone(), metrics.clone(), &runtime, http_end.clone()).await;
         let taken = served.map_err(|source| Ended::Listen { address, source })?;
         tracing::info!(address = %taken, "Serving /livez, /readyz and /metrics");
     }
@@ -126,11 +128,14 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
     let (resync, resynced) = latest(0_u64);
     let mut running: JoinSet<String> = JoinSet::new();
     let mut elections: JoinSet<(String, Result<(), LostLease>)> = JoinSet::new();
+    let mut leases: Vec<HeldLease> = Vec::new();
     for family in families {
         let mut leadership = Leadership::always();
+        let mut held = HeldLease::default();
         if let Some(lease) = &lease {
-            let (elected, election) = elect(&client, &runtime, lease, &family.name, &lease_end);
+            let (elected, election) = elect(&client, &runtime, lease, &family.name, &held.end);
             leadership = elected;
+            held.election = Some(election.abort_handle());
             let name = family.name.clone();
             elections.spawn(async move {
                 // A task that panicked or was aborted no longer renews, so its Lease is lost at its deadline.
@@ -146,6 +151,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
             metrics: metrics.clone(),
             health: health.clone(),
             shutdown: shutdown.clone(),
+            unfinished: Arc::clone(&held.unfinished),
             resync: resynced.clone(),
         };
         let always = Leadership::always();
@@ -158,6 +164,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
                 name
             });
         }
+        leases.push(held);
     }
     let ended = loop {
         tokio::select! {
@@ -180,14 +187,31 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
     tracing::info!("Stopping");
     shutdown.cancel();
     while running.join_next().await.is_some() {}
-    // Only now may another replica begin.
-    lease_end.cancel();
+    // Only now may another replica begin; where something that was given up may still happen, only when the Lease expires.
+    for held in leases {
+        match held.election {
+            Some(election) if held.unfinished.load(Ordering::SeqCst) => election.abort(),
+            _ => held.end.cancel(),
+        }
+    }
+    http_end.cancel();
     while let Some(ended) = elections.join_next().await {
         if let Ok((family, Err(lost))) = ended {
             tracing::warn!(family, %lost, "The Lease could not be given back");
         }
     }
     ended
+}
+
+/// The Lease of one family.
+#[derive(Default)]
+struct HeldLease {
+    /// Gives it back.
+    end: CancellationToken,
+    /// The task that renews it.
+    election: Option<AbortHandle>,
+    /// Something that writes was given up while it ran.
+    unfinished: Arc<AtomicBool>,
 }
 
 fn elect(

@@ -19,6 +19,8 @@ use crate::store::Progress;
 const GATE: Duration = Duration::from_secs(5);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_CAP: Duration = Duration::from_mins(5);
+/// So often in a row a failure does not count when the pass has come further all the same.
+const PROGRESSED: u32 = 5;
 /// How soon something that was waited for is looked at again.
 const WAITING_FIRST: Duration = Duration::from_secs(30);
 /// A plan that wants to look again even later is a mistake, and must not be one that a sum cannot hold.
@@ -64,6 +66,8 @@ struct Slot {
     /// When the last pass wanted to look again.
     wake_at: Option<Instant>,
     failures: u32,
+    /// How often in a row it has failed and come further all the same.
+    progressed: u32,
     /// How often in a row it has waited for something that nobody tells us of.
     waits: u32,
     /// What the user has said last; none until it is known.
@@ -102,6 +106,8 @@ pub(crate) struct Turn {
 pub(crate) struct PassEnd {
     pub written: BTreeMap<ObjectRef, Progress>,
     pub failed: bool,
+    /// It failed by something that will pass, and has written something all the same.
+    pub progressed: bool,
     /// A failure that only somebody's action heals: retry rarely.
     pub slow: bool,
     /// It waits for something that is to happen by itself.
@@ -204,13 +210,18 @@ impl Queue {
         let outdated = slot.ran_news.is_some() && slot.news != slot.ran_news;
         if ended.parked && !ended.failed {
             // It goes on when the answer comes: nothing has succeeded and nothing has failed.
+        } else if ended.failed && !outdated && ended.progressed && slot.progressed < PROGRESSED {
+            // A conflict or an overloaded server in the midst of work: the rest is done soon.
+            slot.progressed += 1;
+            slot.not_before = Some(now + backoff(1, false, ended.jitter));
+            slot.dirty = true;
         } else if ended.failed && !outdated {
             slot.failures = slot.failures.saturating_add(1);
             let pause = backoff(slot.failures, ended.slow, ended.jitter);
             slot.not_before = Some(now + self.longest_backoff.map_or(pause, |longest| pause.min(longest)));
             slot.dirty = true;
         } else {
-            slot.failures = 0;
+            (slot.failures, slot.progressed) = (0, 0);
             slot.not_before = None;
         }
         if !ended.parked {

@@ -2,9 +2,9 @@
 //! Every replica keeps warm caches; only the leader has passes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,7 +22,6 @@ use crate::controller::Controller;
 use crate::events::Events;
 use crate::failure::{Class, most_severe};
 use crate::health::Health;
-use crate::intent::PREFIX;
 use crate::latest::Receiver;
 use crate::lease::Leadership;
 use crate::live::Live;
@@ -64,6 +63,8 @@ pub struct Context {
     pub health: Health,
     /// Ends everything.
     pub shutdown: CancellationToken,
+    /// Set when something that writes was given up while it ran: it may still happen, so the Lease is not given back.
+    pub unfinished: Arc<AtomicBool>,
     /// Each message makes every key have a pass.
     pub resync: Receiver<u64>,
 }
@@ -168,13 +169,18 @@ impl Runner {
                 Some(first) = events.recv() => {
                     // A burst of events is taken whole before the next pass starts. Without leadership it is dropped: a queue
                     // that nobody works off would only grow, and with leadership all keys are woken.
+                    let mut all = false;
                     for woken in std::iter::once(first).chain(std::iter::from_fn(|| events.try_recv().ok())) {
                         if woken.panicked {
                             self.context.metrics.panicked(self.shared.controller.name());
                         }
-                        if leads {
-                            self.take(&woken);
+                        all |= woken.all;
+                        for key in woken.keys.iter().filter(|_| leads) {
+                            self.wake(key);
                         }
+                    }
+                    if all && leads {
+                        self.wake_all();
                     }
                 }
                 _ = leading.changed() => {} // the next round asks
@@ -192,21 +198,13 @@ impl Runner {
         let drain = async { while self.passes.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, drain).await.is_err() {
             tracing::warn!(controller = self.shared.controller.name(), "Stopping with passes unfinished");
-        }
-    }
-
-    fn take(&mut self, woken: &Woken) {
-        if woken.all {
-            self.wake_all();
-        }
-        for key in &woken.keys {
-            self.wake(key);
+            self.context.unfinished.store(true, Ordering::SeqCst);
         }
     }
 
     fn wake(&mut self, key: &Key) {
-        if let Some(object) = self.shared.stores.get(&self.shared.controller.kind().key(key)).present() {
-            self.queue.news(key, news_mark(object));
+        if let Some(mark) = self.shared.stores.news_mark(&self.shared.controller.kind().key(key)) {
+            self.queue.news(key, mark);
         }
         self.queue.wake(key);
     }
@@ -267,6 +265,8 @@ impl Runner {
                 let failure = most_severe(&outcome.failures);
                 let ended = PassEnd {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
+                    progressed: failure.is_some_and(|f| f.class == Class::Transient)
+                        && (!outcome.written.is_empty() || outcome.effects > 0),
                     slow: failure
                         .is_some_and(|f| matches!(f.class, Class::Invalid | Class::Policy | Class::Altered)),
                     waits: outcome.unanswered || failure.is_some_and(|f| f.class == Class::Waiting),
@@ -329,17 +329,6 @@ impl Runner {
         }
         true
     }
-}
-
-/// What counts as news from the user: another object of the same name, a change of its spec or of our annotations, its deletion.
-fn news_mark(object: &Object) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new(); // without a random key
-    (object.uid(), object.generation(), object.deleting()).hash(&mut hasher);
-    let annotations = object.at("/metadata/annotations").and_then(Value::as_object);
-    for (name, value) in annotations.into_iter().flatten().filter(|(name, _)| name.starts_with(PREFIX)) {
-        (name, value.as_str()).hash(&mut hasher);
-    }
-    hasher.finish()
 }
 
 struct PassEnvironment(Arc<Shared>);

@@ -2,12 +2,15 @@
 //! Knows which keys each object wakes; knows nothing of the API.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
 use prometheus_client::metrics::histogram::Histogram;
+use serde_json::Value;
 
+use crate::intent::PREFIX;
 use crate::kept::restored;
 use crate::object::{Key, Object, revision};
 use crate::panic_text::panic_text;
@@ -15,6 +18,10 @@ use crate::readiness::{Census, Readiness};
 use crate::secret::without_content;
 use crate::seen::{Seen, Why};
 use crate::watch::{Wakes, Watch};
+
+/// How many members of a group are shown, and wake the others when they come or go. A message names five others and says
+/// whether there are more.
+pub const GROUP_SHOWN: usize = 7;
 
 /// The cache of one watch.
 pub struct Store {
@@ -71,6 +78,8 @@ struct Entry {
     deleting: Option<Timestamp>,
     /// Only of subjects.
     readiness: Option<Readiness>,
+    /// What the user has said of it, as a number; only of subjects.
+    news: Option<u64>,
     wakes: Wakes,
     group: Option<String>,
     doc: Box<[u8]>,
@@ -177,12 +186,17 @@ impl Store {
         let mut woken = Woken { all: readable_again, ..Woken::default() };
         let old_group = inner.remove(&key, &mut woken);
         woken.add(&key, &new.wakes);
-        let moved = old_group != new.group;
+        let group = new.group.clone();
+        let moved = old_group.as_ref().map(|(group, _)| group) != group.as_ref();
+        let place = inner.insert(key, new);
         if moved {
-            inner.wake_group(old_group.as_ref(), &mut woken);
-            inner.wake_group(new.group.as_ref(), &mut woken);
+            if let Some((group, place)) = old_group {
+                inner.wake_group(&group, place, &mut woken);
+            }
+            if let (Some(group), Some(place)) = (group, place) {
+                inner.wake_group(&group, place, &mut woken);
+            }
         }
-        inner.insert(key, new);
         woken
     }
 
@@ -196,12 +210,14 @@ impl Store {
             odd_version,
             deleting: object.deleting_since(),
             readiness: None,
+            news: None,
             wakes: (self.watch.wakes)(&object),
             group: self.watch.group.as_ref().and_then(|group| group(&object)),
             doc: Box::default(),
         };
         if new.wakes == Wakes::Itself {
             new.readiness = Some(Readiness::of(&object));
+            new.news = Some(news_mark(&object));
         }
         let object = without_content(&self.watch.kind, object);
         let kept = self.watch.kept.of(object, |name| self.watch.is_ours(name));
@@ -238,8 +254,9 @@ impl Store {
         inner.progress = inner.progress.max(revision(object.resource_version()));
         let mut woken = Woken::default();
         woken.all |= inner.unreadable.remove(&object.key()).is_some();
-        let group = inner.remove(&object.key(), &mut woken);
-        inner.wake_group(group.as_ref(), &mut woken);
+        if let Some((group, place)) = inner.remove(&object.key(), &mut woken) {
+            inner.wake_group(&group, place, &mut woken);
+        }
         woken
     }
 
@@ -251,8 +268,9 @@ impl Store {
         let gone: Vec<Key> = inner.objects.keys().filter(|key| !shown.contains(key)).cloned().collect();
         let mut woken = Woken::default();
         for key in gone {
-            let group = inner.remove(&key, &mut woken);
-            inner.wake_group(group.as_ref(), &mut woken);
+            if let Some((group, place)) = inner.remove(&key, &mut woken) {
+                inner.wake_group(&group, place, &mut woken);
+            }
         }
         inner.progress = inner.progress.max(inner.relisted_to);
         let unreadable = !inner.unreadable.is_empty();
@@ -330,10 +348,24 @@ impl Store {
         })
     }
 
-    /// The objects of a group.
-    pub fn group(&self, group: &str) -> Seen<Vec<Object>> {
+    /// The first members of a group.
+    pub(crate) fn group(&self, group: &str) -> Seen<Vec<Key>> {
+        let inner = self.read();
+        inner.answer_list(|inner| {
+            let members = inner.groups.get(group).into_iter().flatten();
+            members.take(GROUP_SHOWN).cloned().collect()
+        })
+    }
+
+    /// All members of a group.
+    pub(crate) fn group_objects(&self, group: &str) -> Seen<Vec<Object>> {
         let inner = self.read();
         inner.answer_list(|inner| self.pick(inner, inner.groups.get(group)))
+    }
+
+    /// What counts as news from the user about a subject.
+    pub(crate) fn news_mark(&self, key: &Key) -> Option<u64> {
+        self.read().objects.get(key).and_then(|entry| entry.news)
     }
 
     /// All objects.
@@ -466,19 +498,20 @@ impl Inner {
         }
     }
 
-    fn insert(&mut self, key: Key, entry: Entry) {
+    /// Adds an object; says which place it takes in its group.
+    fn insert(&mut self, key: Key, entry: Entry) -> Option<usize> {
         if let Wakes::Keys(keys) = &entry.wakes {
             for woken in keys {
                 add_to(&mut self.by_wake, woken, &key);
             }
         }
-        if let Some(group) = &entry.group {
-            add_to(&mut self.groups, group, &key);
-        }
+        let place = entry.group.as_ref().map(|group| add_to(&mut self.groups, group, &key));
         self.objects.insert(key, entry);
+        place
     }
 
-    fn remove(&mut self, key: &Key, woken: &mut Woken) -> Option<String> {
+    /// Takes an object out; says of which group and which place in it.
+    fn remove(&mut self, key: &Key, woken: &mut Woken) -> Option<(String, usize)> {
         let entry = self.objects.remove(key)?;
         woken.add(key, &entry.wakes);
         if let Wakes::Keys(keys) = &entry.wakes {
@@ -486,14 +519,17 @@ impl Inner {
                 drop_from(&mut self.by_wake, other, key);
             }
         }
-        if let Some(group) = &entry.group {
-            drop_from(&mut self.groups, group, key);
-        }
-        entry.group
+        let group = entry.group?;
+        let place = drop_from(&mut self.groups, &group, key)?;
+        Some((group, place))
     }
 
-    fn wake_group(&self, group: Option<&String>, woken: &mut Woken) {
-        for key in group.and_then(|group| self.groups.get(group)).into_iter().flatten() {
+    /// A member has come or gone at a place of its group: it matters to the others when they show it.
+    fn wake_group(&self, group: &str, place: usize, woken: &mut Woken) {
+        if place >= GROUP_SHOWN {
+            return;
+        }
+        for key in self.groups.get(group).into_iter().flatten() {
             if let Some(entry) = self.objects.get(key) {
                 woken.add(key, &entry.wakes);
             }
@@ -501,21 +537,38 @@ impl Inner {
     }
 }
 
-fn add_to<K: Ord + Clone>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) {
+/// Adds a key; says at which place.
+fn add_to<K: Ord + Clone>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) -> usize {
     let keys = map.entry(at.clone()).or_insert_with(|| Vec::with_capacity(1));
-    if let Err(place) = keys.binary_search(key) {
-        keys.insert(place, key.clone());
+    match keys.binary_search(key) {
+        Ok(place) => place,
+        Err(place) => {
+            keys.insert(place, key.clone());
+            place
+        }
     }
 }
 
-fn drop_from<K: Ord>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) {
-    let Some(keys) = map.get_mut(at) else { return };
-    if let Ok(place) = keys.binary_search(key) {
-        keys.remove(place);
-    }
+/// Takes a key out; says from which place.
+fn drop_from<K: Ord>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) -> Option<usize> {
+    let keys = map.get_mut(at)?;
+    let place = keys.binary_search(key).ok()?;
+    keys.remove(place);
     if keys.is_empty() {
         map.remove(at);
     }
+    Some(place)
+}
+
+/// What counts as news from the user: another object of the same name, a change of its spec or of our annotations, its deletion.
+fn news_mark(object: &Object) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new(); // without a random key
+    (object.uid(), object.generation(), object.deleting()).hash(&mut hasher);
+    let annotations = object.at("/metadata/annotations").and_then(Value::as_object);
+    for (name, value) in annotations.into_iter().flatten().filter(|(name, _)| name.starts_with(PREFIX)) {
+        (name, value.as_str()).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 impl Entry {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::seen::{Seen, Why};
-use crate::store::{Progress, Store};
+use crate::store::{GROUP_SHOWN, Progress, Store};
 
 /// The caches of one controller.
 #[derive(Clone, Default)]
@@ -58,6 +58,30 @@ impl Stores {
     /// The objects of a kind that wake a key.
     pub(crate) fn waking(&self, kind: &Kind, key: &Key) -> Seen<Vec<Object>> {
         self.together(kind, |store| store.waking(key))
+    }
+
+    /// The first members of a group of a kind.
+    pub(crate) fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
+        let mut all = Seen::Unknown(Why::NotSynced);
+        for (at, store) in self.of(kind).iter().enumerate() {
+            all = match (all, store.group(group)) {
+                (_, first) if at == 0 => first,
+                (Seen::Known { mut value, read_at }, Seen::Known { value: more, .. }) => {
+                    value.extend(more);
+                    value.sort_unstable();
+                    value.dedup();
+                    value.truncate(GROUP_SHOWN);
+                    Seen::Known { value, read_at }
+                }
+                (unknown @ Seen::Unknown(_), _) | (_, unknown @ Seen::Unknown(_)) => unknown,
+            };
+        }
+        all
+    }
+
+    /// What counts as news from the user about an object, where it is a subject.
+    pub(crate) fn news_mark(&self, target: &ObjectRef) -> Option<u64> {
+        self.of(&target.kind).iter().find_map(|store| store.news_mark(&target.key))
     }
 
     /// A live object, as a cache would show it.

@@ -380,6 +380,23 @@ async fn a_stale_cache_makes_no_second_object_and_no_wrong_deletion() {
 }
 
 #[tokio::test]
+async fn a_key_that_a_stranger_has_planted_is_neither_used_nor_deleted() {
+    let stage = Stage::new(false);
+    stage.spring(10);
+    let planted = json!({"metadata": {"namespace": "ns", "name": "a-key"}, "data": {"key": "cGxhbnRlZA=="}});
+    stage.model().put(&SECRET, planted);
+    stage.well("a", &WellSpec::new(4, &["x"]));
+    stage.settle().await;
+    assert_eq!(stage.house.pumps(), []);
+    let well = stage.model().object(&stage.kinds.well.at("ns", "a")).unwrap();
+    assert_eq!(condition(&well, "Ready").1, "NameTaken", "{well:?}");
+    stage.model().delete(&stage.kinds.well.at("ns", "a"));
+    stage.settle().await;
+    assert_eq!(stage.names(&stage.kinds.well), Vec::<String>::new());
+    assert_eq!(stage.names(&SECRET), ["a-key"], "it is not ours to delete");
+}
+
+#[tokio::test]
 async fn a_key_is_minted_once_and_its_bytes_are_in_no_plan_and_no_world() {
     let stage = Stage::new(false);
     stage.spring(10);

@@ -7,6 +7,7 @@ use aquifer_engine::{Controller, Identity, Key, Kind, Object, Plan, Seen, Shape,
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use crate::family::{FIELDS, Kinds, PANIC, SPRINGS, SpringSpec, SpringStatus, WellSpec, of_run, well_status};
 
@@ -42,6 +43,13 @@ impl Claim {
     }
 }
 
+/// All that is looked at of a well. Whatever else changes in it, such as the time of a heartbeat, wakes no spring.
+fn claim(well: &Object) -> Value {
+    let field = |name: &str| Some((name.to_owned(), well.at("/status")?.get(name)?.clone()));
+    let status: Map<String, Value> = ["allotted", "using"].into_iter().filter_map(field).collect();
+    json!({"spec": well.at("/spec"), "status": status})
+}
+
 #[async_trait]
 impl Controller for Springs {
     type Spec = SpringSpec;
@@ -59,7 +67,10 @@ impl Controller for Springs {
             assert_ne!(well.annotation(PANIC), Some("watch"), "a mistake in the closure of a watch");
             Wakes::Keys(vec![Key::namespaced(well.namespace(), well.text("/spec/spring"))])
         });
-        vec![of_run(Watch::subjects(self.kinds.spring.clone()), &self.run), of_run(claims, &self.run)]
+        vec![
+            of_run(Watch::subjects(self.kinds.spring.clone()), &self.run),
+            of_run(claims.facts(claim), &self.run),
+        ]
     }
     fn shape(&self) -> Shape {
         Shape::of(FIELDS, &self.kinds.spring.kind, SPRINGS)

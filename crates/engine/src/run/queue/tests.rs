@@ -275,3 +275,23 @@ fn what_waits_for_something_looks_again_by_itself_ever_later() {
         now += Duration::from_secs(seconds);
     }
 }
+
+#[test]
+fn a_pass_that_has_come_further_is_repeated_soon_and_its_failure_does_not_count_at_first() {
+    let (mut queue, mut now) = (Queue::default(), Instant::now());
+    queue.wake(&key());
+    let fail = |queue: &mut Queue, now: &mut Instant, progressed: bool| {
+        *now = queue.deadline().unwrap_or(*now).max(*now);
+        let turn = turn(queue, *now).expect("its turn");
+        queue.ended(&key(), *now, PassEnd { failed: true, progressed, jitter: 0.5, ..PassEnd::default() });
+        turn.failures
+    };
+    for _ in 0..PROGRESSED {
+        let begun = now;
+        assert_eq!(fail(&mut queue, &mut now, true), 0);
+        assert!(now - begun <= BACKOFF_FIRST);
+    }
+    assert_eq!(fail(&mut queue, &mut now, true), 0);
+    assert_eq!(fail(&mut queue, &mut now, true), 1, "but not for ever");
+    assert_eq!(fail(&mut queue, &mut now, false), 2);
+}

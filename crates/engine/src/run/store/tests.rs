@@ -6,6 +6,10 @@ use serde_json::json;
 
 const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 
+fn parsed(key: &str) -> Key {
+    Key::parse(key).expect("a key")
+}
+
 fn object(name: &str, version: u64, owner: &str, group: &str) -> Object {
     Object(
         json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
@@ -22,7 +26,7 @@ fn now() -> Timestamp {
 }
 
 fn woken(keys: &[&str]) -> BTreeSet<Key> {
-    keys.iter().map(|k| Key::parse(k)).collect()
+    keys.iter().map(|k| parsed(k)).collect()
 }
 
 #[test]
@@ -30,9 +34,9 @@ fn nothing_is_known_before_the_first_list_is_complete() {
     let store = store();
     store.relist_begins();
     store.upsert(object("a", 1, "ns/x", "g"), now());
-    assert_eq!(store.get(&Key::parse("ns/a")), Seen::Unknown(Why::NotSynced));
+    assert_eq!(store.get(&parsed("ns/a")), Seen::Unknown(Why::NotSynced));
     store.relist_ends(now());
-    assert!(store.get(&Key::parse("ns/a")).present().is_some());
+    assert!(store.get(&parsed("ns/a")).present().is_some());
     store.not_served();
     assert_eq!(store.list(), Seen::Unknown(Why::NotServed));
 }
@@ -46,7 +50,7 @@ fn the_end_of_a_list_whose_beginning_was_not_seen_says_nothing() {
 
 #[test]
 fn a_released_object_is_caught_up_with_when_it_is_gone_or_newer_and_not_because_it_is_going() {
-    let (store, key) = (store(), Key::parse("ns/a"));
+    let (store, key) = (store(), parsed("ns/a"));
     let going = |version: u64| {
         let mut going = object("a", version, "ns/x", "g");
         going.0["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -101,7 +105,7 @@ fn a_change_outside_of_what_is_looked_at_wakes_nobody_and_the_version_is_known_a
     store.relist_ends(now());
     assert!(store.upsert(object("a", 1, "ns/x", "g"), now()).all);
     assert!(!store.upsert(object("a", 2, "ns/y", "g"), now()).all);
-    let seen = store.get(&Key::parse("ns/a")).present().cloned().expect("it is there");
+    let seen = store.get(&parsed("ns/a")).present().cloned().expect("it is there");
     assert_eq!((seen.resource_version(), seen.text("/group"), seen.uid()), ("2", "g", "a"));
     assert!(store.upsert(object("a", 3, "ns/y", "h"), now()).all);
     let mut again = object("a", 4, "ns/y", "h");
@@ -150,14 +154,14 @@ fn a_version_that_is_no_number_comes_back_as_it_was() {
     store.relist_begins();
     store.upsert(odd, now());
     store.relist_ends(now());
-    assert_eq!(store.get(&Key::parse("ns/a")).present().map(Object::resource_version), Some("v07"));
+    assert_eq!(store.get(&parsed("ns/a")).present().map(Object::resource_version), Some("v07"));
 }
 
 #[test]
 fn while_the_code_of_a_watch_panics_at_an_object_no_list_is_complete_and_the_watch_goes_on() {
     let store = Store::new(Watch::new(KIND, |object| {
         assert_ne!(object.text("/group"), "bad", "a mistake");
-        Wakes::Keys(vec![Key::parse("ns/owner")])
+        Wakes::Keys(vec![parsed("ns/owner")])
     }));
     store.relist_begins();
     store.upsert(object("a", 1, "", "good"), now());
@@ -167,11 +171,11 @@ fn while_the_code_of_a_watch_panics_at_an_object_no_list_is_complete_and_the_wat
         store.upsert(object("b", 3, "", "bad"), now()).all,
         "all must know that the list is not complete"
     );
-    let owner = Key::parse("ns/owner");
+    let owner = parsed("ns/owner");
     let why = |seen: Seen<Vec<Object>>| seen.why().map(ToString::to_string).unwrap_or_default();
     assert!(why(store.waking(&owner)).contains("a mistake"), "{}", why(store.waking(&owner)));
-    assert!(store.list().known().is_none() && store.get(&Key::parse("ns/b")).known().is_none());
-    assert!(store.get(&Key::parse("ns/a")).present().is_some(), "what can be read can be looked at");
+    assert!(store.list().known().is_none() && store.get(&parsed("ns/b")).known().is_none());
+    assert!(store.get(&parsed("ns/a")).present().is_some(), "what can be read can be looked at");
     assert!(store.upsert(object("b", 4, "", "good"), now()).all);
     assert_eq!(store.waking(&owner).known().map(Vec::len), Some(2));
 }
@@ -206,12 +210,12 @@ fn half_a_list_does_not_show_that_the_cache_has_come_as_far_as_a_write() {
     store.relist_ends(now());
     store.relist_begins();
     store.upsert(object("a", 300, "", ""), now());
-    let z = Key::parse("ns/z");
+    let z = parsed("ns/z");
     assert!(!store.reached(&z, &Progress::Revision(100)), "what the list shows of z is still to come");
     store.upsert(object("z", 100, "", ""), now());
     assert!(store.reached(&z, &Progress::Revision(100)));
     store.relist_ends(now());
-    assert!(store.reached(&Key::parse("ns/gone"), &Progress::Revision(300)));
+    assert!(store.reached(&parsed("ns/gone"), &Progress::Revision(300)));
 }
 
 #[test]
@@ -221,4 +225,32 @@ fn that_a_kind_is_still_not_served_wakes_who_waits_for_its_list() {
     assert!(!store.not_served().all);
     store.require_list();
     assert!(store.not_served().all && store.settled());
+}
+
+#[test]
+fn of_a_large_group_only_the_first_members_matter_to_the_others() {
+    let store = Store::new(Watch::subjects(KIND).grouped(|o| Some(o.text("/group").to_owned())));
+    store.relist_begins();
+    for n in 0..100 {
+        store.upsert(object(&format!("{n:03}"), n, "", "g"), now());
+    }
+    store.relist_ends(now());
+    assert_eq!(store.upsert(object("050", 200, "", "other"), now()).keys, woken(&["ns/050"]));
+    assert_eq!(store.upsert(object("999", 201, "", "g"), now()).keys, woken(&["ns/999"]));
+    assert_eq!(store.upsert(object("006", 202, "", "third"), now()).keys.len(), 100, "the seventh goes");
+    assert_eq!(store.remove(&object("000", 203, "", "g"), now()).keys.len(), 99, "and the first");
+    let first = store.group("g").known().cloned().unwrap();
+    let names: Vec<&str> = first.iter().map(|key| &*key.name).collect();
+    assert_eq!(names, ["001", "002", "003", "004", "005", "007", "008"]);
+}
+
+#[test]
+fn nobody_makes_himself_the_child_of_an_owner_in_another_namespace() {
+    let watch = Watch::children(KIND);
+    let wakes = |owner: &str| (watch.wakes)(&object("a", 1, owner, "g"));
+    assert_eq!(wakes("ns/x"), Wakes::Keys(vec![parsed("ns/x")]));
+    assert_eq!(wakes("cluster-wide"), Wakes::Keys(vec![parsed("cluster-wide")]));
+    for owner in ["other/x", "ns/x/status", "/x", "ns/", ""] {
+        assert_eq!(wakes(owner), Wakes::NoKey, "{owner}");
+    }
 }

@@ -90,8 +90,13 @@ impl Case<'_> {
                 .stage(deletions(fittings, Step::delete_with_owner))
                 .status(report("taps and meter are being removed"));
         }
-        let rest = self.world.basin.present().into_iter().chain(self.world.key.present());
-        if !(self.world.basin.absent() && self.world.key.absent()) {
+        let blind = [self.world.basin.why(), self.world.key.why()].into_iter().flatten().next().is_some();
+        let rest: Vec<&ChildFacts> = [self.world.basin.present(), self.world.key.present()]
+            .into_iter()
+            .flatten()
+            .filter(|child| is_own(child, well))
+            .collect();
+        if blind || !rest.is_empty() {
             let deletions = deletions(rest, Step::delete);
             return Plan::none().stage(deletions).status(report("basin and key are being removed"));
         }
@@ -100,6 +105,12 @@ impl Case<'_> {
 
     fn build(&self, well: &Known, spec: &WellSpec, now: Timestamp) -> Plan {
         let mut status = well.status.clone();
+        // A pump that is ordered with somebody else's key would obey them.
+        if let Some(key) = self.world.key.present().filter(|key| !is_own(key, well)) {
+            let message = format!("{} is somebody else's; remove it", key.target);
+            let plan = Plan::none().hold().wake_after(IN_THE_WAY);
+            return self.waiting(plan, &status, WellReason::NameTaken, &message);
+        }
         let mut first = Vec::new();
         if self.world.key.absent() {
             let secret = named(self.subject, &SECRET, "key").key;
@@ -252,6 +263,10 @@ impl Case<'_> {
 
 fn metered(state: State, reason: WellReason, message: &str) -> Condition {
     Condition::new("Metered", state, reason, message)
+}
+
+fn is_own(child: &ChildFacts, well: &Known) -> bool {
+    child.owner_uid.as_ref() == Some(&well.uid)
 }
 
 fn expect(seen: Option<&ChildFacts>) -> Expect {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aquifer_engine::owner_key;
+use aquifer_base::Uid;
 use aquifer_engine::{Identity, Key, Kind, Object, ObjectRef, Question, Seen, View};
+use aquifer_engine::{OWNER_UID, owner_key};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub struct ChildFacts {
     pub deleting: bool,
     /// The well that it names as its owner.
     pub owner: Option<Key>,
+    /// The uid of that well.
+    pub owner_uid: Option<Uid>,
 }
 
 impl ChildFacts {
@@ -35,6 +38,7 @@ impl ChildFacts {
             identity: object.identity(),
             deleting: object.deleting(),
             owner: owner_key(object),
+            owner_uid: object.label(OWNER_UID).map(Uid::new),
         }
     }
 }
