@@ -1,7 +1,9 @@
 //! What kube-controller-manager does with volumes and claims, in the model. Tests only.
 
-use aquifer_engine::ObjectRef;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use aquifer_engine::model::Model;
+use aquifer_engine::{Object, ObjectRef};
 use serde_json::json;
 
 use crate::kinds::{CLAIM, POD, VOLUME};
@@ -11,40 +13,79 @@ pub(crate) const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// What kube-controller-manager does with a pair: binds it, protects it, and lets it go when nobody holds it.
 pub(crate) fn binder(model: &Model) {
-    let protect = |target: &ObjectRef, name: &str| {
-        if model.object(target).is_some_and(|o| !o.deleting() && !o.finalizers().contains(&name)) {
-            model.edit(target, |doc| doc["metadata"]["finalizers"] = json!([name]));
+    for claim in model.objects(&CLAIM) {
+        bind(model, &claim);
+    }
+    for volume in model.objects(&VOLUME) {
+        let_go(model, &volume);
+    }
+}
+
+/// The same, for what has changed since it was last called.
+pub(crate) fn quick_binder() -> impl Fn(&Model) + Send + 'static {
+    let seen = AtomicU64::new(0);
+    move |model| {
+        let changes = model.changes_since(seen.load(Ordering::SeqCst));
+        if let Some(last) = changes.last() {
+            seen.store(last.version, Ordering::SeqCst);
         }
-    };
-    for found in model.objects(&CLAIM) {
-        let target = CLAIM.key(&found.key());
-        protect(&target, PVC_PROTECTION);
-        let held = model.objects(&POD).iter().any(|pod| {
-            pod.at("/spec/volumes/0/persistentVolumeClaim/claimName").is_some_and(|name| name == found.name())
-        });
-        if found.deleting() && !held {
-            model.unfinalize(&target, PVC_PROTECTION);
-            continue;
-        }
-        let at = VOLUME.at("", found.text("/spec/volumeName"));
-        let Some(volume) = model.object(&at) else { continue };
-        let bound_to = volume.text("/spec/claimRef/uid").to_owned();
-        if !found.deleting() && (bound_to.is_empty() || bound_to == found.uid()) {
-            let bound = json!({"namespace": found.namespace(), "name": found.name(), "uid": found.uid()});
-            model.edit(&at, |doc| doc["spec"]["claimRef"] = bound);
-            model.edit(&target, |doc| {
-                doc["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
-                doc["status"] = json!({"phase": "Bound"});
-            });
+        for change in changes {
+            match (change.target.kind == CLAIM, model.object(&change.target)) {
+                (true, Some(claim)) => bind(model, &claim),
+                (true, None) => {
+                    let volume = change.before().map(|claim| VOLUME.at("", claim.text("/spec/volumeName")));
+                    volume.and_then(|at| model.object(&at)).iter().for_each(|volume| let_go(model, volume));
+                }
+                (false, Some(volume)) if change.target.kind == VOLUME => {
+                    let_go(model, &volume);
+                    model.object(&claim_of(&volume)).iter().for_each(|claim| bind(model, claim));
+                }
+                _ => {}
+            }
         }
     }
-    for found in model.objects(&VOLUME) {
-        let target = VOLUME.key(&found.key());
-        protect(&target, PV_PROTECTION);
-        let uid = found.text("/spec/claimRef/uid");
-        let bound = model.objects(&CLAIM).iter().any(|claim| !uid.is_empty() && claim.uid() == uid);
-        if found.deleting() && !bound {
-            model.unfinalize(&target, PV_PROTECTION);
-        }
+}
+
+fn protect(model: &Model, target: &ObjectRef, name: &str) {
+    if model.object(target).is_some_and(|o| !o.deleting() && !o.finalizers().contains(&name)) {
+        model.edit(target, |doc| doc["metadata"]["finalizers"] = json!([name]));
+    }
+}
+
+fn bind(model: &Model, claim: &Object) {
+    let target = CLAIM.key(&claim.key());
+    protect(model, &target, PVC_PROTECTION);
+    let held = model.objects(&POD).iter().any(|pod| {
+        pod.at("/spec/volumes/0/persistentVolumeClaim/claimName").is_some_and(|name| name == claim.name())
+    });
+    if claim.deleting() && !held {
+        model.unfinalize(&target, PVC_PROTECTION);
+        return;
+    }
+    let at = VOLUME.at("", claim.text("/spec/volumeName"));
+    let Some(volume) = model.object(&at) else { return };
+    let bound_to = volume.text("/spec/claimRef/uid").to_owned();
+    if !claim.deleting() && (bound_to.is_empty() || bound_to == claim.uid()) {
+        let bound = json!({"namespace": claim.namespace(), "name": claim.name(), "uid": claim.uid()});
+        model.edit(&at, |doc| doc["spec"]["claimRef"] = bound);
+        model.edit(&target, |doc| {
+            doc["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
+            doc["status"] = json!({"phase": "Bound"});
+        });
+    }
+}
+
+fn claim_of(volume: &Object) -> ObjectRef {
+    CLAIM.at(volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"))
+}
+
+fn let_go(model: &Model, volume: &Object) {
+    let target = VOLUME.key(&volume.key());
+    protect(model, &target, PV_PROTECTION);
+    let uid = volume.text("/spec/claimRef/uid");
+    let claim = model.object(&claim_of(volume));
+    let bound = claim.is_some_and(|claim| !uid.is_empty() && claim.uid() == uid);
+    if volume.deleting() && !bound {
+        model.unfinalize(&target, PV_PROTECTION);
     }
 }

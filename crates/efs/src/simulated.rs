@@ -9,7 +9,7 @@ use aquifer_engine::simulation::{Delays, Process, World, first_difference, run};
 use aquifer_engine::{Key, Kind};
 use serde_json::json;
 
-use crate::binder::binder;
+use crate::binder::{binder, quick_binder};
 use crate::driver::{Driver, SHARED_VOLUME_CRD};
 use crate::kinds::{
     CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE, POD,
@@ -130,4 +130,50 @@ fn volumes_are_made_changed_and_deleted_whatever_takes_how_long() {
         story(seed, &Delays::LONG);
     }
     assert_eq!(first_difference(&story(3, &Delays::LONG), &story(3, &Delays::LONG)), None);
+}
+
+/// Processor time of this thread, which is all that a simulation has.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default())
+}
+
+/// Many SharedVolumes mean the same data, and one of them is changed. `cargo xtask bench engine` runs this with a large number.
+#[test]
+fn one_of_many_equal_volumes_is_changed_without_a_look_at_the_others() {
+    let n = std::env::var("AQUIFER_VOLUMES").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let played = run(1, Delays::NONE, &KINDS, async |world| {
+        world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
+        world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+        world.react(quick_binder());
+        let process = start(world, "one");
+        let name = |number: usize| format!("v-{number:05}");
+        for number in 0..n {
+            put(world, &name(number), "fsap-0123456789abcdef0");
+        }
+        rests(world, "create").await;
+        let before = cpu();
+        rests(world, "idle").await;
+        let idle = cpu().checked_sub(before).unwrap();
+        let (from, before) = (world.model.version(), cpu());
+        put(world, &name(n / 2), "fsap-0fedcba9876543210");
+        rests(world, "change").await;
+        let spent = cpu().checked_sub(before).unwrap();
+        let changes = world.model.changes_since(from);
+        let touched = changes.iter().filter(|change| change.target.kind == SHARED_VOLUME);
+        let others = touched.filter(|change| *change.target.key.name != *name(n / 2)).count();
+        assert_eq!(others, 0, "nobody else's status says anything new");
+        let changed = world.model.object(&SHARED_VOLUME.at("team", &name(n / 2))).expect("it is there");
+        assert!(
+            changed.condition("Duplicate").is_none() && changed.condition("Ready").is_some(),
+            "{changed:?}"
+        );
+        println!(
+            "bench: {}",
+            json!({"equal_volumes": n, "one_changed_cpu_ms": spent.saturating_sub(idle).as_millis(),
+                "idle_cpu_ms": idle.as_millis()})
+        );
+        process.stop().await.expect("it stops in order");
+    });
+    played.unwrap();
 }

@@ -1,5 +1,6 @@
 //! Benchmarks: programs, not tests. They measure beside the least work that gives the same result, and judge nothing.
 
+mod engine;
 pub mod measure;
 pub mod row;
 
@@ -14,33 +15,45 @@ use crate::{host, lab, operator};
 /// How many requests are on their way at once, in the load and in every floor.
 pub const CONCURRENCY: usize = 32;
 
+const ENGINE: &str = "engine";
+/// Sizes when none are given.
+const SIZES: [usize; 3] = [300, 1000, 3000];
+
 /// Flags of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark: the family that is measured
+    /// Which benchmark: the engine in the simulation, or a family on a cluster
     #[arg(value_parser = known())]
     name: String,
     /// How many objects; several sizes show how the cost of one object grows
-    #[arg(long, value_delimiter = ',', default_values_t = [300, 1000, 3000])]
+    #[arg(long, value_delimiter = ',')]
     n: Vec<usize>,
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// The families that have a benchmark.
+/// The engine, and the families that have a benchmark.
 fn known() -> PossibleValuesParser {
     let named = |family: &&dyn InLab| Some(PossibleValue::new(family.name()).help(family.bench_about()?));
-    PossibleValuesParser::new(families::all().iter().filter_map(named).collect::<Vec<_>>())
+    let engine = PossibleValue::new(ENGINE)
+        .help("One supply with many claimants, and many equal SharedVolumes, without a cluster");
+    PossibleValuesParser::new(
+        [engine].into_iter().chain(families::all().iter().filter_map(named)).collect::<Vec<_>>(),
+    )
 }
 
 /// Runs a benchmark for each size.
 pub async fn run(args: Args) -> Result<()> {
+    if args.name == ENGINE {
+        return engine::run(&args.n, args.json);
+    }
     host::ensure()?;
     lab::prepare().await?;
     let program = operator::build(true)?;
     let mut rows = Vec::new();
-    for n in args.n {
+    let sizes = if args.n.is_empty() { SIZES.to_vec() } else { args.n };
+    for n in sizes {
         let mut new = Vec::new();
         for family in families::all().iter().filter(|family| family.name() == args.name) {
             new.extend(family.bench(n, &program).await?);

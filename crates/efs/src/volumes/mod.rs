@@ -30,6 +30,8 @@ pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks,
 pub use names::{claim_name, volume_name};
 pub use world::World;
 
+use owner::owner_selector;
+
 /// What the names of aws-efs-operator's labels begin with.
 const UPSTREAM_MARKS: &str = "openshift.io/aws-efs-operator-";
 /// Seconds after which something that was deleted is slow to go: then the pods that hold it are asked for.
@@ -67,9 +69,14 @@ impl Controller for Volumes {
         let owned = format!("{}=true", labels::OWNED);
         vec![
             Watch::subjects(SHARED_VOLUME).grouped(data_group_of),
-            Watch::new(VOLUME, wake_owner).labelled(&owned).marked(UPSTREAM_MARKS).keep(&["/spec"]),
+            Watch::new(VOLUME, wake_owner)
+                .labelled(&owned)
+                .named_by(owner_selector)
+                .marked(UPSTREAM_MARKS)
+                .keep(&["/spec"]),
             Watch::new(CLAIM, wake_owner)
                 .labelled(&owned)
+                .named_by(owner_selector)
                 .marked(UPSTREAM_MARKS)
                 .marked(facts::BIND_COMPLETED)
                 .keep(&["/spec", "/status/phase"]),

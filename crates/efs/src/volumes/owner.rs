@@ -17,3 +17,9 @@ pub(super) fn owner_labels(key: &Key) -> BTreeMap<String, String> {
     }
     all
 }
+
+/// The selector of the volumes and claims that name a SharedVolume.
+pub(super) fn owner_selector(key: &Key) -> String {
+    let labels = owner_labels(key).into_iter().map(|(name, value)| format!("{name}={value}"));
+    labels.collect::<Vec<_>>().join(",")
+}

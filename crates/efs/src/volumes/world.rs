@@ -126,7 +126,7 @@ fn duplicates(subject: &Subject, view: &View<'_>) -> Vec<String> {
     let shared = subject.object.as_ref();
     let data = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?));
     let Some(data) = data else { return Vec::new() };
-    let group = view.group(&SHARED_VOLUME, &data_group(&subject.key.namespace, &data));
+    let group = view.cached_group(&SHARED_VOLUME, &data_group(&subject.key.namespace, &data));
     let others = group.known().into_iter().flatten().filter(|other| **other != subject.key);
     others.map(|other| other.name.to_string()).collect()
 }

@@ -172,7 +172,7 @@ impl Listing {
     pub fn shows(&self, object: &Object) -> bool {
         (self.namespace.is_empty() || self.namespace == object.namespace())
             && (self.name.is_empty() || self.name == object.name())
-            && is_selected(object, &self.labels)
+            && is_selected(&object.0["metadata"], &self.labels)
     }
 }
 
@@ -187,11 +187,13 @@ impl fmt::Display for Listing {
     }
 }
 
-/// Whether an object has the labels that a selector asks for: `name`, `name=value`, several with commas. Others are not used here.
-pub(crate) fn is_selected(object: &Object, selector: &str) -> bool {
+/// Whether an object with this metadata has the labels that a selector asks for: `name`, `name=value`, several with commas.
+/// Others are not used here.
+pub(crate) fn is_selected(metadata: &Value, selector: &str) -> bool {
+    let labels = &metadata["labels"];
     selector.split(',').filter(|one| !one.is_empty()).all(|one| match one.split_once('=') {
-        Some((name, value)) => object.label(name) == Some(value.trim_start_matches('=')),
-        None => object.label(one).is_some(),
+        Some((name, value)) => labels[name] == value.trim_start_matches('='),
+        None => labels.get(one).is_some(),
     })
 }
 

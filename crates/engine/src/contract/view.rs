@@ -165,12 +165,16 @@ impl<'a> View<'a> {
         let subject = self.subject.and_then(|subject| self.fresh.objects.get(subject)?.0.as_ref());
         let listing = |store: &Store| {
             let mut listing = store.watch().scope().listing();
-            // Children carry the uid of their owner, so that not all children of everybody need be read.
-            if let Some(subject) = subject.filter(|_| store.watch().children) {
-                let owned = format!("{OWNER_UID}={}", subject.uid());
-                listing.labels =
-                    if listing.labels.is_empty() { owned } else { format!("{},{owned}", listing.labels) };
-            }
+            // Not everybody's need be read.
+            let narrower = match &store.watch().named_by {
+                Some(selector) => Some(selector(self.key)),
+                // Children carry the uid of their owner.
+                None => subject
+                    .filter(|_| store.watch().children)
+                    .map(|subject| format!("{OWNER_UID}={}", subject.uid())),
+            };
+            let parts = [listing.labels, narrower.unwrap_or_default()];
+            listing.labels = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
             listing
         };
         let cached = |store: &Store| store.waking(self.key);
@@ -179,14 +183,18 @@ impl<'a> View<'a> {
 
     /// The first members of a group of a watched kind, [`GROUP_SHOWN`] of them: a group may have thousands.
     pub fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
-        let is_other = |target: &ObjectRef| target.kind == *kind && target.key != *self.key;
-        if self.fresh.firm.is_none() && !self.fresh.objects.keys().any(is_other) {
-            return self.stores.group(kind, group);
+        if self.fresh.firm.is_none() {
+            return self.cached_group(kind, group);
         }
         let belongs = |store: &Store, object: &Object| store.group_of(object).as_deref() == Some(group);
-        let cached = |store: &Store| store.group_objects(group);
+        let cached = |_: &Store| Seen::Unknown(Why::Reading); // it is read live
         let members = self.members(kind, |store| store.watch().scope().listing(), cached, belongs);
         members.map(|members| members.iter().take(GROUP_SHOWN).map(Object::key).collect())
+    }
+
+    /// The same as the cache has it, whatever is to be destroyed. For what is only reported.
+    pub fn cached_group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
+        self.stores.group(kind, group)
     }
 
     /// All objects that the watches of a kind hold.
@@ -254,11 +262,15 @@ impl<'a> View<'a> {
                 None => cached(store),
             }
         });
-        seen.map(|found| {
+        let fresh = || self.fresh.objects.iter().filter(|(target, _)| target.kind == *kind);
+        seen.map(|mut found| {
+            if fresh().next().is_none() {
+                found.sort_by_cached_key(Object::key);
+                return found;
+            }
             let mut found: BTreeMap<Key, Object> =
                 found.into_iter().map(|object| (object.key(), object)).collect();
-            for (target, (object, _)) in self.fresh.objects.iter().filter(|(target, _)| target.kind == *kind)
-            {
+            for (target, (object, _)) in fresh() {
                 let store = self.stores.of(kind).iter().find(|store| {
                     let shown =
                         |object: &Object| store.watch().scope().shows(object) && belongs(store, object);

@@ -39,6 +39,8 @@ pub struct Watch {
     pub(crate) wakes: WakesFn,
     pub(crate) group: Option<GroupFn>,
     pub(crate) kept: Kept,
+    /// By a key, the labels of the objects that wake it.
+    pub(crate) named_by: Option<Arc<dyn Fn(&Key) -> String + Send + Sync>>,
     /// Each object wakes the owner that its marks name, and nobody else.
     pub(crate) children: bool,
     /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
@@ -56,6 +58,7 @@ impl Watch {
             wakes: Arc::new(wakes),
             group: None,
             kept: Kept::Content,
+            named_by: None,
             children: false,
             marks: vec![crate::intent::PREFIX.to_owned()],
         }
@@ -121,6 +124,12 @@ impl Watch {
         }
     }
 
+    /// The objects that wake a key carry these labels: where they are read live, others are left out.
+    pub fn named_by(mut self, selector: impl Fn(&Key) -> String + Send + Sync + 'static) -> Self {
+        self.named_by = Some(Arc::new(selector));
+        self
+    }
+
     /// Objects of one group wake each other when one of the first joins or leaves, and can be looked up by it.
     pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group = Some(Arc::new(group));
@@ -177,7 +186,8 @@ impl Scope {
 
     /// Whether an object is in it.
     pub fn shows(&self, object: &Object) -> bool {
-        self.may_hold(&object.key()) && is_selected(object, self.labels.as_deref().unwrap_or_default())
+        self.may_hold(&object.key())
+            && is_selected(&object.0["metadata"], self.labels.as_deref().unwrap_or_default())
     }
 
     /// Whether an object of this key is in it, its labels apart.

@@ -155,8 +155,7 @@ impl Model {
     /// All objects of a kind.
     pub fn objects(&self, kind: &Kind) -> Vec<Object> {
         let state = self.lock();
-        let of_kind = state.objects.iter().filter(|(target, _)| target.kind == *kind);
-        of_kind.map(|(_, stored)| Object(stored.doc.clone())).collect()
+        state.of_kind(kind).map(|(_, stored)| Object(stored.doc.clone())).collect()
     }
 
     /// Whether a kind is served.
@@ -219,12 +218,12 @@ impl Model {
         state.changes[from..].to_vec()
     }
 
-    /// The changes of one kind after a version, and the version of the latest change of any kind.
-    pub fn changes_of(&self, kind: &Kind, version: u64) -> (Vec<Change>, u64) {
+    /// The first change of a kind after a version, and the version of the latest change of any kind.
+    pub fn next_change_of(&self, kind: &Kind, version: u64) -> (Option<Change>, u64) {
         let state = self.lock();
         let from = state.changes.partition_point(|change| change.version <= version);
-        let of_kind = state.changes[from..].iter().filter(|change| change.target.kind == *kind);
-        (of_kind.cloned().collect(), FIRST_VERSION + state.revision)
+        let next = state.changes[from..].iter().find(|change| change.target.kind == *kind);
+        (next.cloned(), FIRST_VERSION + state.revision)
     }
 
     /// The version of the latest change.
@@ -257,11 +256,12 @@ impl Model {
         self.lock().objects.get(target).map(|stored| stored.shown(&target.kind))
     }
 
-    /// All objects of a kind with `managedFields`.
-    pub fn all_shown(&self, kind: &Kind) -> Vec<Object> {
+    /// All objects of a kind whose metadata is as wanted, with `managedFields`.
+    pub fn all_shown(&self, kind: &Kind, wanted: impl Fn(&Value) -> bool) -> Vec<Object> {
         let state = self.lock();
-        let of_kind = state.objects.iter().filter(|(target, _)| target.kind == *kind);
-        of_kind.map(|(_, stored)| stored.shown(kind)).collect()
+        let of_kind = state.of_kind(kind).map(|(_, stored)| stored);
+        let wanted = of_kind.filter(|stored| wanted(&stored.doc["metadata"]));
+        wanted.map(|stored| stored.shown(kind)).collect()
     }
 
     /// How often each object was created.
@@ -363,6 +363,11 @@ impl Cluster for Model {
 }
 
 impl State {
+    fn of_kind(&self, kind: &Kind) -> impl Iterator<Item = (&ObjectRef, &Stored)> {
+        let first = kind.key(&Key::cluster("")); // no key is before this one
+        self.objects.range(first..).take_while(move |(target, _)| target.kind == *kind)
+    }
+
     fn write(&mut self, write: &Write) -> Result<Option<Object>, ApiError> {
         if self.unserved.contains(&write.target.kind) {
             return Err(ApiError::NotServed);

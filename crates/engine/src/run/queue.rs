@@ -169,7 +169,10 @@ impl Queue {
                 self.set_timer(&key, until);
                 continue;
             }
-            slot.gate.retain(|(target, progress)| !reached(target, progress));
+            // One that is not reached is enough: each of thousands of writes has an event that comes by here.
+            while slot.gate.last().is_some_and(|(target, progress)| reached(target, progress)) {
+                slot.gate.pop();
+            }
             if let Some(until) = slot.gate_until.filter(|until| !slot.gate.is_empty() && *until > now) {
                 self.set_timer(&key, until);
                 continue;
@@ -177,6 +180,7 @@ impl Queue {
             if slot.gate.is_empty() {
                 slot.gate = Vec::new(); // thousands of keys rest; each would keep the room that it once needed
             }
+            slot.gate.retain(|(target, progress)| !reached(target, progress));
             // What the caches still lack stays at the gate: later passes read it live too, without waiting again.
             let lagging = slot.gate.iter().map(|(target, _)| target.clone()).collect();
             slot.gate_until = None;

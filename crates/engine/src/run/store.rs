@@ -357,12 +357,6 @@ impl Store {
         })
     }
 
-    /// All members of a group.
-    pub(crate) fn group_objects(&self, group: &str) -> Seen<Vec<Object>> {
-        let inner = self.read();
-        inner.answer_list(|inner| self.pick(inner, inner.groups.get(group)))
-    }
-
     /// What counts as news from the user about a subject.
     pub(crate) fn news_mark(&self, key: &Key) -> Option<u64> {
         self.read().objects.get(key).and_then(|entry| entry.news)

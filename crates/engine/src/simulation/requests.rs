@@ -34,13 +34,13 @@ pub(super) struct Pages {
 /// What is left of a list, and the version that all its pages show.
 type Rest = (u64, Vec<Object>);
 
-/// Whether an object is in a namespace, has the labels, and the name that a list or watch asks for.
-pub(super) fn selected(object: &Object, namespace: &str, query: &Query) -> bool {
-    let here = namespace.is_empty() || object.namespace() == namespace;
+/// Whether an object with this metadata is in a namespace, has the labels, and the name that a list or watch asks for.
+pub(super) fn selected(metadata: &Value, namespace: &str, query: &Query) -> bool {
+    let here = namespace.is_empty() || metadata["namespace"] == namespace;
     let named = query.get("fieldSelector").is_none_or(|selector| {
-        selector.strip_prefix("metadata.name=").is_some_and(|name| name == object.name())
+        selector.strip_prefix("metadata.name=").is_some_and(|name| metadata["name"] == name)
     });
-    let labelled = query.get("labelSelector").is_none_or(|selector| is_selected(object, selector));
+    let labelled = query.get("labelSelector").is_none_or(|selector| is_selected(metadata, selector));
     here && named && labelled
 }
 
@@ -138,9 +138,8 @@ fn list(model: &Model, pages: &Pages, kind: &Kind, request: &Request<'_>) -> Ans
     let mut inner = lock(&pages.inner);
     let (version, mut objects) = match request.query.get("continue") {
         None => {
-            let all = model.all_shown(kind).into_iter();
-            let shown = all.filter(|object| selected(object, &request.address.namespace, request.query));
-            (model.version(), shown.collect())
+            let wanted = |metadata: &Value| selected(metadata, &request.address.namespace, request.query);
+            (model.version(), model.all_shown(kind, wanted))
         }
         Some(token) => match token.parse().ok().and_then(|number| inner.1.remove(&number)) {
             Some(rest) => rest,

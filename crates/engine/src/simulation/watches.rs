@@ -75,8 +75,8 @@ impl Watch {
             if !self.model.serves(&self.kind) {
                 return None;
             }
-            let (changes, latest) = self.model.changes_of(&self.kind, self.version);
-            for change in changes {
+            let (change, latest) = self.model.next_change_of(&self.kind, self.version);
+            if let Some(change) = change {
                 self.version = change.version;
                 if let Some(event) = self.event(&change) {
                     match self.network.strike(OF_EVENTS) {
@@ -88,6 +88,7 @@ impl Watch {
                     tokio::time::sleep_until(self.shown).await;
                     return Some(event);
                 }
+                continue;
             }
             self.version = latest;
             let next = self.next_bookmark.min(self.ends);
@@ -104,8 +105,9 @@ impl Watch {
     }
 
     fn event(&self, change: &Change) -> Option<Value> {
-        let here =
-            |object: Option<Object>| object.filter(|object| selected(object, &self.namespace, &self.query));
+        let here = |object: Option<Object>| {
+            object.filter(|object| selected(&object.0["metadata"], &self.namespace, &self.query))
+        };
         let (kind, mut object) = match (here(change.before()), here(change.after())) {
             (None, None) => return None,
             (None, Some(new)) => ("ADDED", new),

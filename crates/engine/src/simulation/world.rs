@@ -58,6 +58,7 @@ impl Kept {
 /// One process of the operator.
 pub struct Process {
     runtime: Runtime,
+    metrics: Metrics,
     signals: UnboundedSender<Signal>,
     running: JoinHandle<Result<(), Ended>>,
 }
@@ -144,6 +145,7 @@ impl World {
         let own = name.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let runtime = Runtime::simulated(self.runtime.now(), own);
         let client = self.client(name);
+        let metrics = Metrics::default();
         let settings = Settings {
             families: families(&client, &runtime),
             client,
@@ -154,12 +156,12 @@ impl World {
                 identity: name.into(),
                 timing: Timing::default(),
             }),
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
             health: Health::default(),
         };
         let (signals, told) = unbounded_channel();
         let running = runtime.spawn(process::run(settings, told));
-        Process { runtime, signals, running }
+        Process { runtime, metrics, signals, running }
     }
 
     /// Keeps a process running: when it ends, by itself or by a fault, it is started again after a while.
@@ -297,6 +299,11 @@ impl Process {
     /// Ends it where it is, as a crash would.
     pub fn crash(self) {
         self.runtime.end();
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Asks it to look at everything again.

@@ -18,6 +18,7 @@ mod refusals;
 mod replaced;
 mod replicas;
 mod rules;
+mod scale;
 mod served_later;
 mod simulated;
 mod springs;
