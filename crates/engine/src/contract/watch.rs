@@ -23,6 +23,7 @@ pub enum Wakes {
 
 type WakesFn = Arc<dyn Fn(&Object) -> Wakes + Send + Sync>;
 type GroupFn = Arc<dyn Fn(&Object) -> Option<String> + Send + Sync>;
+type SelectorFn = Arc<dyn Fn(&Key) -> String + Send + Sync>;
 
 /// A kind to watch, and what its objects mean to the controller.
 #[derive(Clone)]
@@ -40,7 +41,7 @@ pub struct Watch {
     pub(crate) group: Option<GroupFn>,
     pub(crate) kept: Kept,
     /// By a key, the labels of the objects that wake it.
-    pub(crate) named_by: Option<Arc<dyn Fn(&Key) -> String + Send + Sync>>,
+    pub(crate) named_by: Option<SelectorFn>,
     /// Each object wakes the owner that its marks name, and nobody else.
     pub(crate) children: bool,
     /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.

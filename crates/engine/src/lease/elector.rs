@@ -12,6 +12,10 @@ use super::{
 };
 use crate::runtime::Runtime;
 
+/// So many attempts in a row may fail before a standby asks less often.
+const UNANSWERED: u32 = 3;
+/// How long a standby rests at most.
+const IDLE_MOST: Duration = Duration::from_secs(10);
 /// Conflicts that are worth a new look at once; after that others are busy with it and waiting is better.
 const LOOKS_PER_ROUND: usize = 3;
 
@@ -24,6 +28,8 @@ pub struct Elector<S> {
     /// When the last successful write of ours started, while we lead.
     leading_since: Option<Instant>,
     last_error: Option<String>,
+    /// Attempts in a row that failed.
+    unanswered: u32,
     runtime: Runtime,
 }
 
@@ -44,7 +50,16 @@ impl<S: Storage> Elector<S> {
     pub fn new(storage: S, config: Config, runtime: Runtime) -> Self {
         let seen = Seen { latest: None, version: None, since: Runtime::instant(), fresh: false };
         let leadership = Leadership::none_yet();
-        Self { storage, config, leadership, seen, leading_since: None, last_error: None, runtime }
+        Self {
+            storage,
+            config,
+            leadership,
+            seen,
+            leading_since: None,
+            last_error: None,
+            unanswered: 0,
+            runtime,
+        }
     }
 
     /// The handle to ask whether this process leads.
@@ -101,8 +116,17 @@ impl<S: Storage> Elector<S> {
         match self.deadline() {
             Some(deadline) if Runtime::instant() >= deadline => Err(self.lost()),
             Some(deadline) => Ok(retry.min(deadline)),
-            None => Ok(retry),
+            None => Ok(retry.max(Runtime::instant() + self.spread(self.idle()))),
         }
+    }
+
+    /// How long a standby rests after attempts to which nothing came: a server that is away need not be asked every second.
+    fn idle(&self) -> Duration {
+        let doublings = self.unanswered.saturating_sub(UNANSWERED);
+        if doublings == 0 {
+            return Duration::ZERO;
+        }
+        self.config.timing.retry().saturating_mul(2_u32.saturating_pow(doublings)).min(IDLE_MOST)
     }
 
     fn verdict(&self) -> Verdict {
@@ -169,6 +193,7 @@ impl<S: Storage> Elector<S> {
     fn saw(&mut self, stored: Option<Stored>) {
         // When the answer arrived, which is never before the record was written.
         let now = Runtime::instant();
+        self.unanswered = 0;
         self.seen.fresh = true;
         let Some(Stored { record, version }) = stored else {
             self.seen.version = None;
@@ -189,6 +214,7 @@ impl<S: Storage> Elector<S> {
     }
 
     fn failed(&mut self, what: &str, error: &StorageError) {
+        self.unanswered = self.unanswered.saturating_add(1);
         let text = format!("cannot {what} the lease: {error}");
         // Once per kind of trouble; a broken connection would else fill the log.
         if *error == StorageError::Conflict || self.last_error.as_ref() == Some(&text) {

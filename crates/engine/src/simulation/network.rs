@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::faults::{Fault, Faults};
@@ -82,17 +83,20 @@ pub struct Network {
     delays: Delays,
     faults: Faults,
     tape: Tape,
+    silent: AtomicBool,
 }
 
 impl Network {
     /// Nothing gets lost, but things take their time.
     pub(super) fn without_faults(delays: Delays, seed: u64) -> Self {
-        Self { delays, faults: Faults::default(), tape: Tape::from_seed(seed) }
+        let silent = AtomicBool::default();
+        Self { delays, faults: Faults::default(), tape: Tape::from_seed(seed), silent }
     }
 
     /// Everything is drawn from a tape.
     pub(super) fn with_faults(tape: Tape) -> Self {
-        Self { delays: Delays::draw(&tape), faults: Faults::draw(&tape), tape }
+        let silent = AtomicBool::default();
+        Self { delays: Delays::draw(&tape), faults: Faults::draw(&tape), tape, silent }
     }
 
     pub(super) fn tape(&self) -> &Tape {
@@ -109,6 +113,15 @@ impl Network {
 
     pub(super) fn strike(&self, of: &[Fault]) -> Option<Fault> {
         self.faults.strike(&self.tape, of)
+    }
+
+    /// Whether the API server says nothing to anybody.
+    pub(super) fn silent(&self) -> bool {
+        self.silent.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_silent(&self, silent: bool) {
+        self.silent.store(silent, Ordering::SeqCst);
     }
 
     pub(super) fn request(&self) -> Duration {

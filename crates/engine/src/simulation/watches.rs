@@ -62,6 +62,14 @@ pub(super) fn stream(
 
 impl Watch {
     async fn next(&mut self) -> Option<Value> {
+        let event = self.next_event().await;
+        if self.network.silent() {
+            std::future::pending::<()>().await; // it never says anything again
+        }
+        event
+    }
+
+    async fn next_event(&mut self) -> Option<Value> {
         if self.ended {
             return None;
         }

@@ -211,6 +211,17 @@ impl World {
         self.network.tape().below(limit)
     }
 
+    /// From now on the API server answers nobody, or answers again. What was asked meanwhile is never answered.
+    pub fn silence(&self, silent: bool) {
+        self.network.set_silent(silent);
+        self.server.note(if silent { "the server falls silent" } else { "the server answers again" });
+    }
+
+    /// Every request so far, and what else happened.
+    pub fn history(&self) -> Vec<String> {
+        self.server.history()
+    }
+
     /// From now on nothing goes wrong.
     pub fn end_faults(&self) {
         self.network.end_faults();

@@ -51,8 +51,16 @@ fn kinds() -> Vec<Kind> {
 }
 
 fn start(world: &World, name: &str, house: &Arc<House>, slowest: u64) -> Process {
-    world.start(name, |client, runtime| {
-        let line = SlowLine { house: Arc::clone(house), runtime: runtime.clone(), slowest };
+    world.start(name, families(house, slowest))
+}
+
+fn families(
+    house: &Arc<House>,
+    slowest: u64,
+) -> impl Fn(&kube::Client, &Runtime) -> Vec<Family> + Send + 'static {
+    let house = Arc::clone(house);
+    move |client, runtime| {
+        let line = SlowLine { house: Arc::clone(&house), runtime: runtime.clone(), slowest };
         let wells = Wells {
             kinds: Kinds::new(),
             run: RUN.into(),
@@ -65,7 +73,7 @@ fn start(world: &World, name: &str, house: &Arc<House>, slowest: u64) -> Process
         let controllers: Vec<Box<dyn aquifer_engine::process::Runnable>> =
             vec![Box::new(wells), Box::new(springs)];
         vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]
-    })
+    }
 }
 
 fn act(world: &World, step: usize) {
@@ -157,4 +165,51 @@ fn a_time_that_comes_while_all_workers_are_busy_does_not_make_the_process_spin()
     });
     let played = end.recv_timeout(Duration::from_mins(1));
     assert_eq!(played, Ok(true), "the simulated clock stands still");
+}
+
+/// The controllers of a process here.
+const CONTROLLERS: usize = 2;
+
+#[test]
+fn an_hour_of_silence_costs_few_requests_and_a_minute_after_it_all_is_well() {
+    let ((), _) = run(3, Delays::NONE, &kinds(), async |world| {
+        let house = House::new(Arc::new(WriteFault::default()), false);
+        let kept = ["one", "two"].map(|name| world.keep(name, families(&house, 0)));
+        act(world, 0);
+        assert!(world.rests(QUIET, PATIENCE).await, "it never comes to rest");
+        world.silence(true);
+        let before = world.history().len();
+        // The user goes on: somebody else's server answers him.
+        act(world, 1);
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        let history = world.history();
+        let silent = &history[before..];
+        let ended: Vec<&String> = silent.iter().filter(|line| line.contains("ends by itself")).collect();
+        assert!(
+            ended.iter().any(|line| line.contains("LostLease")),
+            "who loses the Lease restarts: {ended:?}"
+        );
+        for name in ["one", "two"] {
+            let requests = silent.iter().filter(|line| line.contains(&format!(" {name}-"))).count();
+            println!("{name}: {requests} requests in an hour of silence, {} restarts", ended.len());
+            assert!(
+                requests <= 500 * CONTROLLERS,
+                "{name} asked {requests} times:\n{}",
+                silent[..40].join("\n")
+            );
+        }
+        world.silence(false);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        for expected in expected(1) {
+            let object =
+                world.model.object(&Kinds::new().well.at("ns", expected.well)).expect("the well is there");
+            let what = format!("a minute after the silence, well {}: {}", expected.well, object.0);
+            assert_eq!(condition(&object, "Ready").0, "True", "{what}");
+            assert_eq!(well_status(&object).using, expected.size, "{what}");
+        }
+        for process in kept {
+            process.stop().await;
+        }
+    })
+    .unwrap();
 }
