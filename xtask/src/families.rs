@@ -38,6 +38,10 @@ pub trait InLab: Sync {
         None
     }
 
+    /// Lets `n` objects be as they are for a while; says what that cost.
+    async fn bench_idle(&self, _n: usize, _program: &Path) -> Result<String> {
+        anyhow::bail!("{} has no such case", self.name())
+    }
     /// Runs its benchmark with `n` objects.
     async fn bench(&self, _n: usize, _program: &Path) -> Result<Vec<Row>> {
         Ok(Vec::new())

@@ -28,9 +28,21 @@ pub struct Args {
     /// How many objects; several sizes show how the cost of one object grows
     #[arg(long, value_delimiter = ',')]
     n: Vec<usize>,
+    /// What is measured of a family
+    #[arg(long, value_enum, default_value_t = Case::Life)]
+    case: Case,
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// What is measured of a family.
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Case {
+    /// Objects are made, become Ready, and are deleted
+    Life,
+    /// Objects that are Ready are left alone for ten minutes; of several sizes the last counts
+    Idle,
 }
 
 /// The engine, and the families that have a benchmark.
@@ -52,6 +64,13 @@ pub async fn run(args: Args) -> Result<()> {
     lab::prepare().await?;
     let program = operator::build(true)?;
     let mut rows = Vec::new();
+    if args.case == Case::Idle {
+        let n = args.n.last().or(SIZES.last()).copied().unwrap_or_default();
+        for family in families::all().iter().filter(|family| family.name() == args.name) {
+            println!("{}", family.bench_idle(n, &program).await?);
+        }
+        return Ok(());
+    }
     let sizes = if args.n.is_empty() { SIZES.to_vec() } else { args.n };
     for n in sizes {
         let mut new = Vec::new();

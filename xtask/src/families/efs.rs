@@ -68,6 +68,10 @@ impl InLab for Efs {
         Some("SharedVolumes: create, ready, delete")
     }
 
+    async fn bench_idle(&self, n: usize, program: &Path) -> Result<String> {
+        bench::idle(n, program).await
+    }
+
     async fn bench(&self, n: usize, program: &Path) -> Result<Vec<Row>> {
         bench::run(n, program).await
     }

@@ -39,6 +39,10 @@ use aquifer_lab::install::{self, Account};
 
 const BENCH: &str = "efs";
 pub(super) const NAMESPACE: &str = "bench";
+/// How long nothing may be written before the objects count as being at rest.
+const REST: Duration = Duration::from_secs(30);
+/// How long they are left alone.
+const IDLE: Duration = Duration::from_mins(10);
 /// Often enough to be exact, seldom enough to cost the server nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -91,6 +95,52 @@ pub async fn run(n: usize, program: &Path) -> Result<Vec<Row>> {
     let rows = ours(&bench, n, program, &least).await;
     bench.cluster.stop().await?;
     rows
+}
+
+/// Lets SharedVolumes that are Ready be as they are; says what that cost the operator.
+pub async fn idle(n: usize, program: &Path) -> Result<String> {
+    let bench = BenchCluster::start("bench-idle").await?;
+    let log = bench.cluster.dir().join("aquifer.log");
+    let mut operator = operator::start(program, BENCH, &bench.account.kubeconfig, &log)?;
+    let measured = idle_cost(&bench, n, &mut operator).await;
+    let measured = measured.map_err(|error| error.context(operator.log_tail()));
+    operator.stop().await?;
+    bench.cluster.stop().await?;
+    measured
+}
+
+async fn idle_cost(bench: &BenchCluster, n: usize, operator: &mut Operator) -> Result<String> {
+    operator.ready(Duration::from_mins(1)).await?;
+    let api: Api<SharedVolume> = Api::namespaced(bench.user.clone(), NAMESPACE);
+    stream::iter(0..n)
+        .map(Ok)
+        .try_for_each_concurrent(CONCURRENCY, |index| create_volume(&api, index))
+        .await?;
+    tokio::try_join!(bound(&bench.user, n, |_| {}), ready(&api, n))?;
+    say("all Ready; waiting until nothing is written any more");
+    loop {
+        let from = bench.cluster.audit().mark()?;
+        tokio::time::sleep(REST).await;
+        let calls = bench.cluster.audit().between(from, bench.cluster.audit().mark()?)?;
+        if Calls::count(&calls, |user| user == install::USER).all_writes_per_object(1) == 0.0 {
+            break;
+        }
+    }
+    say(&format!("nothing is written any more; measuring for {}", took(IDLE)));
+    let from = Point::now(bench, operator)?;
+    tokio::time::sleep(IDLE).await;
+    let to = Point::now(bench, operator)?;
+    let calls = bench.cluster.audit().between(from.mark, to.mark)?;
+    let counts = Calls::count(&calls, |user| user == install::USER);
+    Ok(format!(
+        "{n} SharedVolumes at rest for {}: {} writes (Leases and Events apart: {}), {} reads, {:.2} s of CPU, peak {:.1} MiB",
+        took(IDLE),
+        counts.all_writes_per_object(1),
+        counts.apart_per_object(1),
+        counts.reads_per_object(1),
+        to.operator.cpu_seconds - from.operator.cpu_seconds,
+        to.operator.rss_mib
+    ))
 }
 
 /// A fresh cluster that is ready for SharedVolumes.
