@@ -163,10 +163,10 @@ fn one_of_many_equal_volumes_is_changed_without_a_look_at_the_others() {
         let touched = changes.iter().filter(|change| change.target.kind == SHARED_VOLUME);
         let others = touched.filter(|change| *change.target.key.name != *name(n / 2)).count();
         assert_eq!(others, 0, "nobody else's status says anything new");
-        let changed = world.model.object(&SHARED_VOLUME.at("team", &name(n / 2))).expect("it is there");
+        let now = world.model.object(&SHARED_VOLUME.at("team", &name(n / 2))).expect("it is there");
         assert!(
-            changed.condition("Duplicate").is_none() && changed.condition("Ready").is_some(),
-            "{changed:?}"
+            now.condition("Duplicate").is_none() && now.condition("Ready").is_some(),
+            "{now:?}"
         );
         println!(
             "bench: {}",

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use aquifer_lab::kit::disturbed::Disturbed;
 use aquifer_lab::kit::mask::{State, mask};
 use aquifer_lab::kit::walk::{Run, Story, Walk};
 use aquifer_lab::kit::{Proxied, TestCluster, is_full, show};
@@ -98,6 +99,19 @@ impl Run for OneLife<'_> {
     }
 
     async fn end(self) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_goes_wrong_with_requests_a_volumes_life_ends_the_same() -> Result<()> {
+    let test = TestCluster::start().await?;
+    let proxied = proxied(&test).await?;
+    let operator = Mutex::new(Some(volumes_operator(&proxied)));
+    proxied.quiet(Duration::from_secs(2)).await?;
+    let life = Life { test: &test, proxied: &proxied, operator: &operator };
+    let resources =
+        ["sharedvolumes.aws-efs.managed.openshift.io", "persistentvolumes", "persistentvolumeclaims"];
+    // One after the other: an operator works on the SharedVolumes of all namespaces.
+    Disturbed { side_by_side: 1, resources: &resources, most: 3 }.run(&&life).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

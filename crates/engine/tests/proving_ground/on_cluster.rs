@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use aquifer_engine::Object;
+use aquifer_engine::{Kind, Object};
+use aquifer_lab::kit::disturbed::Disturbed;
 use aquifer_lab::kit::walk::{Story, Walk};
 
 use crate::cluster_run::{ClusterRun, ready};
-use crate::family::{WellSpec, condition, well_status};
+use crate::family::{Kinds, WellSpec, condition, well_status};
 use crate::story::{Action, STEPS};
 
 /// The story that all walks play, each run on a run of its own.
@@ -40,6 +41,16 @@ async fn a_crash_or_a_lost_reply_at_any_write_point_changes_nothing() -> Result<
     };
     walk.run(&Wells).await?;
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_goes_wrong_with_requests_the_end_is_the_same() -> Result<()> {
+    let kinds = Kinds::new();
+    let of = |kind: &Kind| format!("{}.{}", kind.plural, kind.group);
+    let own = [of(&kinds.well), of(&kinds.spring), of(&kinds.meter)];
+    let mut resources: Vec<&str> = own.iter().map(String::as_str).collect();
+    resources.push("configmaps");
+    Disturbed { side_by_side: 7, resources: &resources, most: 7 }.run(&Wells).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,8 +14,10 @@
 //! | [`metrics`] | numbers from the text that `/metrics` serves |
 //! | [`mask`] | what is equal between two ends of a run |
 //! | [`walk`] | the crash walk: a fault at every write of a story |
+//! | [`disturbed`] | a story while requests are refused, lost, or done later |
 
 pub mod cluster;
+pub mod disturbed;
 pub mod mask;
 pub mod metrics;
 pub mod namespace;

@@ -14,6 +14,8 @@ pub(super) enum Verdict {
     #[default]
     Forward,
     Refuse,
+    Silence,
+    LandsLater(Duration),
     Fail {
         status: StatusCode,
         retry_after: Option<Duration>,
@@ -91,6 +93,21 @@ impl Decision {
             Fault::Refuse { select } if select.matches(call) => {
                 self.verdict = Verdict::Refuse;
                 HIT
+            }
+            Fault::Silence { select, times }
+                if self.verdict == Verdict::Forward && *times != Some(0) && select.matches(call) =>
+            {
+                self.verdict = Verdict::Silence;
+                (true, !used_up(times))
+            }
+            Fault::LandsLater { select, by, times }
+                if self.verdict == Verdict::Forward
+                    && call.kind == CallKind::Write
+                    && *times != Some(0)
+                    && select.matches(call) =>
+            {
+                self.verdict = Verdict::LandsLater(*by);
+                (true, !used_up(times))
             }
             Fault::Gone { resource }
                 if call.kind == CallKind::Watch

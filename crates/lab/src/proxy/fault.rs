@@ -42,6 +42,7 @@ pub struct Select {
     namespace: Option<String>,
     name: Option<String>,
     kind: Option<CallKind>,
+    lists: bool,
 }
 
 impl Select {
@@ -63,6 +64,11 @@ impl Select {
     /// Only reads that are not watches.
     pub fn reads() -> Self {
         Self { kind: Some(CallKind::Read), ..Self::default() }
+    }
+
+    /// Only lists: reads of more than one object.
+    pub fn lists() -> Self {
+        Self { lists: true, ..Self::reads() }
     }
 
     /// Only this method; several calls allow several methods.
@@ -107,6 +113,7 @@ impl Select {
         };
         (self.methods.is_empty() || self.methods.contains(&call.method))
             && self.kind.is_none_or(|kind| kind == call.kind)
+            && (!self.lists || call.is_list())
             && self.resource.as_deref().is_none_or(|resource| call.is_resource(resource))
             && is(&self.subresource, target.and_then(|target| target.subresource.as_deref()))
             && is(&self.namespace, target.and_then(|target| target.namespace.as_deref()))
@@ -160,6 +167,22 @@ pub enum Fault {
         /// Which requests.
         select: Select,
     },
+    /// Requests are neither forwarded nor answered.
+    Silence {
+        /// Which requests.
+        select: Select,
+        /// How many requests; `None` for all until removed.
+        times: Option<u32>,
+    },
+    /// The connection is closed at once, and the write is forwarded later, when its client has long given it up.
+    LandsLater {
+        /// Which writes.
+        select: Select,
+        /// How much later.
+        by: Duration,
+        /// How many requests; `None` for all until removed.
+        times: Option<u32>,
+    },
     /// Watch events of a resource are kept back, in order, until [`release`](super::Proxy::release).
     HoldWatch {
         /// `plural` or `plural.group`.
@@ -200,6 +223,10 @@ impl fmt::Debug for Fault {
             Self::FailAfter { select, times } => write!(f, "FailAfter(times {times:?}, {select:?})"),
             Self::Delay { select, by } => write!(f, "Delay({by:?}, {select:?})"),
             Self::Refuse { select } => write!(f, "Refuse({select:?})"),
+            Self::Silence { select, times } => write!(f, "Silence(times {times:?}, {select:?})"),
+            Self::LandsLater { select, by, times } => {
+                write!(f, "LandsLater({by:?}, times {times:?}, {select:?})")
+            }
             Self::HoldWatch { resource, lists_as_of } => {
                 write!(f, "HoldWatch({resource}, lists as of {lists_as_of:?})")
             }

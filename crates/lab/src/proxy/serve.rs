@@ -114,6 +114,22 @@ async fn handle(
     let instead = match plan.verdict {
         Verdict::Forward => None,
         Verdict::Refuse => return finish(plan, &call, None).await,
+        Verdict::Silence => {
+            drop(plan);
+            return never_answers().await;
+        }
+        Verdict::LandsLater(by) => {
+            let request = outgoing(parts, body, &call, &plan);
+            let proxy = Arc::clone(&shared);
+            shared.spawn(async move {
+                tokio::time::sleep(by).await;
+                let mut plan = plan;
+                if plan.admitted.pass().await.is_ok() {
+                    drop(write(request, plan, call, proxy, server).await);
+                }
+            });
+            return Err(Closed);
+        }
         Verdict::Gone => Some(answer::gone(call.query_value("resourceVersion").unwrap_or_default())),
         Verdict::Fail { status, retry_after } => Some(answer::failure(
             status,
