@@ -164,10 +164,7 @@ fn one_of_many_equal_volumes_is_changed_without_a_look_at_the_others() {
         let others = touched.filter(|change| *change.target.key.name != *name(n / 2)).count();
         assert_eq!(others, 0, "nobody else's status says anything new");
         let now = world.model.object(&SHARED_VOLUME.at("team", &name(n / 2))).expect("it is there");
-        assert!(
-            now.condition("Duplicate").is_none() && now.condition("Ready").is_some(),
-            "{now:?}"
-        );
+        assert!(now.condition("Duplicate").is_none() && now.condition("Ready").is_some(), "{now:?}");
         println!(
             "bench: {}",
             json!({"equal_volumes": n, "one_changed_cpu_ms": spent.saturating_sub(idle).as_millis(),
