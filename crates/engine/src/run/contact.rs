@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 
-/// The same client; `heard` is called for each piece of an answer that arrives.
+/// The same client; `heard` is called for the beginning and each piece of an answer that arrives.
 pub(crate) fn noting(client: Client, heard: impl Fn() + Send + Sync + 'static) -> Client {
     let heard = Arc::new(heard);
     let namespace = client.default_namespace().to_owned();
@@ -16,7 +16,11 @@ pub(crate) fn noting(client: Client, heard: impl Fn() + Send + Sync + 'static) -
         let (client, heard) = (client.clone(), Arc::clone(&heard));
         async move {
             let response = client.send(request).await?;
-            let counts = response.status().is_success() || response.status() == http::StatusCode::NOT_FOUND;
+            let status = response.status();
+            let counts = status.is_success() || status == http::StatusCode::NOT_FOUND;
+            if counts {
+                heard(); // also of a watch that shows nothing for as long as it lasts
+            }
             Ok::<_, kube::Error>(response.map(|body| {
                 body.map_frame(move |frame| {
                     if counts {

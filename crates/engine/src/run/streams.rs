@@ -23,8 +23,10 @@ use crate::runtime::Runtime;
 use crate::store::{Store, Woken};
 use crate::watch::Scope;
 
-/// How long until a kind that is not served is looked for again: the family starts when it appears.
+/// How long until a kind that is not served is looked for again: the family starts when it appears. It grows, because some kinds
+/// never appear.
 const NOT_SERVED: Duration = Duration::from_secs(2);
+const NOT_SERVED_LAST: Duration = Duration::from_secs(16);
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_LAST: Duration = Duration::from_secs(15);
 /// A list of which nothing comes for so long is begun again.
@@ -65,6 +67,8 @@ struct Stream {
 struct Trouble {
     since: Option<Instant>,
     errors: u32,
+    /// How often in a row the kind was not served.
+    unserved: u32,
 }
 
 impl Trouble {
@@ -75,9 +79,15 @@ impl Trouble {
         RETRY_FIRST.saturating_mul(2_u32.saturating_pow(self.errors - 1)).min(RETRY_LAST)
     }
 
+    /// Counts that the kind is not served; says when to look again.
+    fn not_served(&mut self) -> Duration {
+        self.unserved = self.unserved.saturating_add(1);
+        NOT_SERVED.saturating_mul(2_u32.saturating_pow((self.unserved - 1).min(8))).min(NOT_SERVED_LAST)
+    }
+
     /// A list is complete. Only what the watch shows then proves that it works too.
     fn listed(&mut self) {
-        self.since = None;
+        (self.since, self.unserved) = (None, 0);
     }
 
     fn is_lasting(&self) -> bool {
@@ -192,7 +202,7 @@ impl Stream {
                 Some(Err(error)) if is_not_served(&error) => {
                     // From here on kube's watcher only watches: it would never list what appears.
                     let listening = self.not_served(scope);
-                    tokio::time::sleep(NOT_SERVED).await;
+                    tokio::time::sleep(trouble.not_served()).await;
                     return listening;
                 }
                 Some(Err(error)) => {
