@@ -1,8 +1,9 @@
 //! `cargo xtask mutate`: puts known defects back into a scratch copy of the engine, one by one, and looks whether each is found:
-//! by the simulation, or by the unit test that the patch names after `Test: `.
+//! by the simulation, or by the unit test that it names. A defect says which text of a file is replaced by which: that survives
+//! changes around it, and a test here fails when it does not.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use clap::Args as Flags;
 use crate::process::{self, took};
 use crate::simulate::TEST;
 
-/// Where the defects are, each a patch with a word about it in front.
+/// Where the defects are, a file for each.
 const MUTATIONS: &str = "crates/engine/mutations";
 
 #[derive(Flags)]
@@ -28,18 +29,16 @@ pub fn run(args: &Args) -> Result<()> {
     let tree = process::target_dir().join("mutate");
     copy(&tree)?;
     let mut missed = Vec::new();
-    for patch in patches(args.filter.as_deref())? {
-        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        apply(&tree, &patch, false)?;
+    for mutation in mutations(args.filter.as_deref())? {
         let begin = Instant::now();
-        let content = fs::read_to_string(&patch)?;
-        let test = content.lines().find_map(|line| line.strip_prefix("Test: "));
-        let found = match test {
+        let name = mutation.name.clone();
+        let original = mutation.apply(&tree)?;
+        let found = match &mutation.test {
             Some(test) => test_finds(&tree, test),
             None => simulation_finds(&tree, args.seconds),
         };
         let found = found.with_context(|| format!("cannot try {name}"));
-        apply(&tree, &patch, true)?;
+        fs::write(tree.join(&mutation.file), original)?;
         if let Some(how) = found? {
             println!("{name}: found after {}: {how}", took(begin.elapsed()));
         } else {
@@ -63,32 +62,63 @@ fn copy(tree: &Path) -> Result<()> {
     process::run(process::command("tar").args(["-xf", &archive_name, "-C"]).arg(tree))
 }
 
-fn patches(filter: Option<&str>) -> Result<Vec<PathBuf>> {
+/// A defect that can be put back.
+struct Mutation {
+    name: String,
+    /// The unit test that finds it; the simulation when left out.
+    test: Option<String>,
+    file: String,
+    find: String,
+    replace: String,
+}
+
+impl Mutation {
+    fn parse(name: &str, text: &str) -> Option<Self> {
+        let (head, change) = text.split_once("--- instead of\n")?;
+        let (find, replace) = change.split_once("\n--- it says\n")?;
+        let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        Some(Self {
+            name: name.to_owned(),
+            test: field("Test: "),
+            file: field("File: ")?,
+            find: find.to_owned(),
+            replace: replace.strip_suffix('\n').unwrap_or(replace).to_owned(),
+        })
+    }
+
+    /// The file with the defect; refuses when the text is not there exactly once.
+    fn applied(&self, original: &str) -> Result<String> {
+        let times = original.matches(&self.find).count();
+        ensure!(times == 1, "{}: its text is {times} times in {}; correct it", self.name, self.file);
+        Ok(original.replace(&self.find, &self.replace))
+    }
+
+    /// Puts it into a tree; gives back what was there.
+    fn apply(&self, tree: &Path) -> Result<String> {
+        let path = tree.join(&self.file);
+        let original = fs::read_to_string(&path).with_context(|| format!("cannot read {}", self.file))?;
+        fs::write(&path, self.applied(&original)?)?;
+        Ok(original)
+    }
+}
+
+fn mutations(filter: Option<&str>) -> Result<Vec<Mutation>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(process::root().join(MUTATIONS))? {
         let path = entry?.path();
-        let named =
-            |filter: &str| path.file_stem().is_some_and(|name| name.to_string_lossy().contains(filter));
-        if path.extension().is_some_and(|extension| extension == "patch") && filter.is_none_or(named) {
-            found.push(path);
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if filter.is_none_or(|filter| name.contains(filter)) {
+            let text = fs::read_to_string(&path)?;
+            found.push(
+                Mutation::parse(&name, &text).with_context(|| format!("cannot read {}", path.display()))?,
+            );
         }
     }
-    found.sort();
+    found.sort_by(|one, other| one.name.cmp(&other.name));
     if found.is_empty() {
-        bail!("there is no patch of that name in {MUTATIONS}");
+        bail!("there is no defect of that name in {MUTATIONS}");
     }
     Ok(found)
-}
-
-fn apply(tree: &Path, patch: &Path, reverse: bool) -> Result<()> {
-    let mut command = process::command("git");
-    // Below our own repository, but not a part of it.
-    command.current_dir(tree).env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
-    command.arg("apply").arg(patch);
-    if reverse {
-        command.arg("--reverse");
-    }
-    process::run(&mut command)
 }
 
 fn cargo(tree: &Path, args: &[&str]) -> Command {
@@ -121,4 +151,20 @@ fn simulation_finds(tree: &Path, seconds: u64) -> Result<Option<String>> {
     let bad = said.lines().find(|line| line.contains(" ends badly: "));
     let bad = bad.context("the simulation failed without a history that ends badly")?;
     Ok(Some(bad.chars().take(160).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_defect_can_still_be_put_back() {
+        let all = mutations(None).unwrap();
+        assert!(all.len() >= 17, "{}", all.len());
+        for mutation in all {
+            let original = fs::read_to_string(process::root().join(&mutation.file)).unwrap();
+            let applied = mutation.applied(&original).unwrap();
+            assert_ne!(applied, original, "{}", mutation.name);
+        }
+    }
 }

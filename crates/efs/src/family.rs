@@ -3,7 +3,7 @@
 use aquifer_api::component::{ComponentReason, ObjectState};
 use aquifer_api::efs::{SharedVolume, SharedVolumeReason};
 use aquifer_api::openshift;
-use aquifer_engine::FailureReason;
+use aquifer_engine::{FailureReason, PauseReason};
 use aquifer_family::{
     Error, Family, Field, ForeignKind, Grant, Held, Namespaces, Operator, Uninstall, Word, WordField, Work,
     WorkNamespace,
@@ -78,6 +78,7 @@ impl Family for Efs {
         words.extend(Word::reasons::<SharedVolumeReason>("SharedVolume"));
         words.extend(Word::reasons::<ComponentReason>("Component"));
         words.extend(["SharedVolume", "Component"].into_iter().flat_map(Word::reasons::<FailureReason>));
+        words.extend(["SharedVolume", "Component"].into_iter().flat_map(Word::reasons::<PauseReason>));
         words
     }
 

@@ -24,7 +24,8 @@ pub use contract::{
     controller, failure, intent, object, plan, question, secret, seen, status, subject, supply, view, watch,
 };
 pub(crate) use run::{
-    contact, events, health, kept, latest, lock, outside, panic_text, queue, readiness, runner, streams,
+    contact, events, health, kept, latest, lock, outside, panic_text, polls, queue, readiness, runner,
+    streams,
 };
 pub use run::{metrics, process, remote, runtime, serve, store, stores};
 

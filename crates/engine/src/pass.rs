@@ -51,6 +51,8 @@ pub(crate) trait Environment: Send + Sync {
     fn now(&self) -> Timestamp;
     /// Puts a question to the outside for a key; true when the answer is there at once.
     async fn ask(&self, question: Question, key: &Key) -> bool;
+    /// What a key wants to be asked again and again from now on, and how often.
+    fn poll(&self, key: &Key, questions: &BTreeMap<Question, Duration>);
 }
 
 /// Everything a pass works with.
@@ -77,6 +79,8 @@ struct PassState {
     fresh: Fresh,
     /// What its last look at the world asked of the outside.
     asked: Vec<Question>,
+    /// What it wants to be asked again and again; none when it has not looked at all.
+    polled: Option<BTreeMap<Question, Duration>>,
     /// A decision was made and carried out, so that there was a status to report.
     decided: bool,
     outcome: Outcome,
@@ -138,6 +142,9 @@ impl Pass<'_> {
         if !state.decided {
             let reported = AssertUnwindSafe(self.report_undecided(&mut state)).catch_unwind().await;
             self.note_end(reported, &mut state.outcome);
+        }
+        if let Some(polled) = &state.polled {
+            self.environment.poll(self.key, polled);
         }
         state.outcome
     }

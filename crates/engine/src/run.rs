@@ -10,6 +10,7 @@ pub(crate) mod lock;
 pub mod metrics;
 pub(crate) mod outside;
 pub(crate) mod panic_text;
+pub(crate) mod polls;
 pub mod process;
 pub(crate) mod queue;
 pub(crate) mod readiness;

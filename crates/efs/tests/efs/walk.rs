@@ -111,7 +111,7 @@ async fn whatever_goes_wrong_with_requests_a_volumes_life_ends_the_same() -> Res
     let resources =
         ["sharedvolumes.aws-efs.managed.openshift.io", "persistentvolumes", "persistentvolumeclaims"];
     // One after the other: an operator works on the SharedVolumes of all namespaces.
-    Disturbed { side_by_side: 1, resources: &resources, most: 3 }.run(&&life).await
+    Disturbed { side_by_side: 1, resources: &resources, most: 1 }.run(&&life).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::{Identity, Key, ObjectRef};
+use crate::question::Question;
 use crate::secret::SECRET;
 use crate::status::Report;
 
@@ -268,13 +269,48 @@ pub struct Effect {
     pub arguments: Value,
     /// It destroys something: everything that the decision rests on is read anew first, and asked for anew.
     pub destroys: bool,
+    /// What it may change the answers to, besides what its own pass has asked.
+    pub outdates: Vec<Question>,
+    /// Whom it is done to, such as one storage cluster; only a few effects on each are under way at once.
+    pub target: String,
+    /// It is given up after so long; whether it happened is then not known. Half a minute when left out.
+    pub deadline: Option<Duration>,
 }
 
 impl Effect {
     /// An effect with typed arguments.
     pub fn new(operation: &str, key: String, arguments: &impl Serialize) -> Self {
         let arguments = serde_json::to_value(arguments).unwrap_or_default();
-        Self { operation: operation.to_owned(), key, arguments, destroys: false }
+        Self {
+            operation: operation.to_owned(),
+            key,
+            arguments,
+            destroys: false,
+            outdates: Vec::new(),
+            target: String::new(),
+            deadline: None,
+        }
+    }
+
+    /// The same effect, after which this answer is out of date.
+    #[must_use]
+    pub fn outdates(mut self, question: Question) -> Self {
+        self.outdates.push(question);
+        self
+    }
+
+    /// The same effect, on this target.
+    #[must_use]
+    pub fn on(mut self, target: &str) -> Self {
+        target.clone_into(&mut self.target);
+        self
+    }
+
+    /// The same effect, which may take so long.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
     }
 
     /// The same effect, which destroys something.

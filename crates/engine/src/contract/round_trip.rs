@@ -14,6 +14,7 @@ use crate::object::{Identity, Key, Kind, ObjectRef};
 use crate::plan::{
     Amend, Child, Deletion, Effect, Expect, Finalizer, Mint, Plan, Record, Recreate, Seal, Stage, Step,
 };
+use crate::question::Question;
 use crate::seen::{Seen, Why};
 use crate::status::{Condition, EventType, Report, State, Urgency};
 use crate::subject::{Marks, Present, Subject, Unreadable};
@@ -124,9 +125,13 @@ fn step() -> impl Strategy<Value = Step> {
             seen,
             fields
         })),
-        (text(), text(), json(), any::<bool>()).prop_map(|(operation, key, arguments, destroys)| {
-            Step::Effect(Effect { operation, key, arguments, destroys })
-        }),
+        (text(), text(), json(), any::<bool>(), text(), any::<Option<u32>>()).prop_map(
+            |(operation, key, arguments, destroys, target, seconds)| {
+                let outdates = vec![Question::new(&target, &*operation)];
+                let deadline = seconds.map(|seconds| Duration::from_secs(seconds.into()));
+                Step::Effect(Effect { operation, key, arguments, destroys, outdates, target, deadline })
+            }
+        ),
     ]
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::cluster::Listing;
 use crate::intent::OWNER_UID;
@@ -77,6 +78,7 @@ pub struct View<'a> {
     now: Timestamp,
     wants: RefCell<BTreeSet<Want>>,
     asked: RefCell<Vec<Question>>,
+    polled: RefCell<BTreeMap<Question, Duration>>,
     /// A question could not be answered.
     unanswered: Cell<bool>,
 }
@@ -87,6 +89,8 @@ pub(crate) struct Noted {
     pub wants: BTreeSet<Want>,
     /// What was asked of the outside.
     pub asked: Vec<Question>,
+    /// What is to be asked again and again, and how often.
+    pub polled: BTreeMap<Question, Duration>,
     /// A question could not be answered.
     pub unanswered: bool,
 }
@@ -109,6 +113,7 @@ impl<'a> View<'a> {
             now,
             wants: RefCell::default(),
             asked: RefCell::default(),
+            polled: RefCell::default(),
             unanswered: Cell::default(),
         }
     }
@@ -118,6 +123,7 @@ impl<'a> View<'a> {
         Noted {
             wants: self.wants.into_inner(),
             asked: self.asked.into_inner(),
+            polled: self.polled.into_inner(),
             unanswered: self.unanswered.get(),
         }
     }
@@ -216,20 +222,45 @@ impl<'a> View<'a> {
 
     /// An answer from outside, not older than `max_age`. One that cannot be read is as good as none.
     pub fn ask<T: DeserializeOwned>(&self, question: Question, max_age: Duration) -> Seen<T> {
+        self.answer(question, max_age, self.fresh.firm)
+    }
+
+    fn answer<T: DeserializeOwned>(
+        &self,
+        question: Question,
+        max_age: Duration,
+        since: Option<Moment>,
+    ) -> Seen<T> {
         self.asked.borrow_mut().push(question.clone());
-        match self.outside.get(&question, max_age, self.key, self.now, self.fresh.firm) {
-            Seen::Known { value, read_at } => match serde_json::from_value(value) {
-                Ok(value) => Seen::Known { value, read_at },
-                Err(error) => {
-                    self.unanswered.set(true);
-                    Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}")))
-                }
-            },
+        match self.outside.get(&question, max_age, self.key, self.now, since) {
+            Seen::Known { value, read_at } => {
+                let seen = read(value, read_at);
+                self.unanswered.set(self.unanswered.get() || matches!(seen, Seen::Unknown(_)));
+                seen
+            }
             Seen::Unknown(Why::Reading) => self.want(Want::Answer(question)),
             Seen::Unknown(why) => {
                 self.unanswered.set(true);
                 Seen::Unknown(why)
             }
+        }
+    }
+
+    /// The same, but asked for after this pass, or the one that it goes on from, began to want it. For what must not be decided on
+    /// an answer that is merely young.
+    pub fn ask_anew<T: DeserializeOwned>(&self, question: Question) -> Seen<T> {
+        let since = self.outside.firm_since(self.key);
+        self.answer(question, Duration::MAX, Some(since))
+    }
+
+    /// The last answer to a question that is put about every so often from now on, while this is wanted. Never waits: there is none
+    /// at first, and one that can no longer be had stays, with the time when it was asked for. Another answer wakes the key.
+    pub fn poll<T: DeserializeOwned>(&self, question: Question, every: Duration) -> Seen<T> {
+        let seen = self.outside.polls.get(&question);
+        self.polled.borrow_mut().insert(question, every);
+        match seen {
+            Seen::Known { value, read_at } => read(value, read_at),
+            Seen::Unknown(why) => Seen::Unknown(why),
         }
     }
 
@@ -292,5 +323,13 @@ impl<'a> View<'a> {
     fn want<T>(&self, want: Want) -> Seen<T> {
         self.wants.borrow_mut().insert(want);
         Seen::Unknown(Why::Reading)
+    }
+}
+
+/// An answer as what it is wanted for. One that cannot be read is as good as none.
+fn read<T: DeserializeOwned>(value: Value, read_at: Timestamp) -> Seen<T> {
+    match serde_json::from_value(value) {
+        Ok(value) => Seen::Known { value, read_at },
+        Err(error) => Seen::Unknown(Why::Unreachable(format!("cannot read the answer: {error}"))),
     }
 }

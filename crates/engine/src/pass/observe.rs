@@ -51,6 +51,7 @@ impl Pass<'_> {
                         let observation = self.controller.observe(self.key, subject.as_ref(), &view);
                         let noted = view.noted();
                         state.asked = noted.asked;
+                        state.polled = Some(noted.polled);
                         state.outcome.unanswered = noted.unanswered;
                         (Some(Looked { subject: subject.clone(), observation }), noted.wants)
                     }

@@ -218,7 +218,19 @@ impl Executor<'_> {
         if let Err(error) = self.writer.may_write() {
             return Done::Failed(Failure::api(&effect.operation, &error));
         }
-        match tokio::time::timeout(EFFECT_DEADLINE, self.code.effect(effect)).await {
+        let Some(_permit) = self.outside.permit(&effect.target).await else {
+            let message = format!(
+                "cannot {} yet: as many calls to {} as are allowed at once are under way",
+                effect.operation,
+                if effect.target.is_empty() { "the outside" } else { &effect.target }
+            );
+            return Done::Failed(Failure::new(Class::Transient, message));
+        };
+        let deadline = effect.deadline.unwrap_or(EFFECT_DEADLINE);
+        let done = tokio::time::timeout(deadline, self.code.effect(effect)).await;
+        // Also when it failed: it may have happened all the same.
+        self.outside.forget(&effect.outdates);
+        match done {
             Ok(Ok(())) => Done::Acted,
             Ok(Err(failure)) => Done::Failed(failure),
             Err(_) => Done::Failed(Failure::new(
@@ -226,7 +238,7 @@ impl Executor<'_> {
                 format!(
                     "cannot {}: no answer within {} s; whether it happened is not known",
                     effect.operation,
-                    EFFECT_DEADLINE.as_secs()
+                    deadline.as_secs()
                 ),
             )),
         }

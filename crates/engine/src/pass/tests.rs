@@ -79,6 +79,7 @@ impl Environment for Still {
     async fn ask(&self, _: Question, _: &Key) -> bool {
         false
     }
+    fn poll(&self, _: &Key, _: &std::collections::BTreeMap<Question, Duration>) {}
 }
 
 fn ready(message: &str) -> Report {

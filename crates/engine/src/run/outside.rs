@@ -7,15 +7,21 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cluster::{ApiError, Cluster, Listing};
 use crate::lock::lock;
 use crate::object::{Identity, Key, Object, ObjectRef};
+use crate::polls::Polls;
 use crate::question::Question;
 use crate::seen::{Seen, Why};
 
 /// How long it counts that a question could not be answered.
 const FAILED_LIFE: Duration = Duration::from_secs(20);
+/// How many effects on one target are under way at most.
+const EFFECTS: usize = 8;
+/// How long an effect waits for its turn.
+const PERMIT_WAIT: Duration = Duration::from_secs(1);
 /// How long a live list can be shared at all.
 const LIST_LIFE: Duration = Duration::from_secs(10);
 
@@ -63,6 +69,10 @@ pub(crate) struct Verified {
 #[derive(Default)]
 pub struct Outside {
     inner: Mutex<Inner>,
+    /// What is asked again and again.
+    pub(crate) polls: Polls,
+    /// Effects that are under way, by target.
+    effects: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 #[derive(Default)]
@@ -212,6 +222,19 @@ impl Outside {
         let mut inner = self.lock();
         inner.unread.remove(key);
         inner.firm.remove(key);
+    }
+
+    /// Leave for one effect on a target; none when too many are under way. A target that hangs must not take all workers.
+    pub(crate) async fn permit(&self, target: &str) -> Option<OwnedSemaphorePermit> {
+        let semaphore = {
+            let mut effects = lock(&self.effects);
+            // Those of targets that nobody works on are not kept.
+            effects
+                .retain(|_, effects| Arc::strong_count(effects) > 1 || effects.available_permits() < EFFECTS);
+            let new = || Arc::new(Semaphore::new(EFFECTS));
+            Arc::clone(effects.entry(target.to_owned()).or_insert_with(new))
+        };
+        tokio::time::timeout(PERMIT_WAIT, semaphore.acquire_owned()).await.ok()?.ok()
     }
 
     /// What was last compared of a composed Secret.

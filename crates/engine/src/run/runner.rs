@@ -237,6 +237,7 @@ impl Runner {
             if !self.shared.stores.all().any(|store| store.wakes(&turn.key)) {
                 // The object and all that named it are gone.
                 self.shared.outside.read_by(&turn.key);
+                self.shared.outside.polls.forget(&turn.key);
                 self.queue.ended(
                     &turn.key,
                     Runtime::instant(),
@@ -346,6 +347,31 @@ impl Environment for PassEnvironment {
         }
         false
     }
+
+    fn poll(&self, key: &Key, questions: &BTreeMap<Question, Duration>) {
+        for question in self.0.outside.polls.want(key, questions) {
+            self.0.runtime.spawn(poll(Arc::clone(&self.0), question));
+        }
+    }
+}
+
+/// Puts a question again and again, until nobody wants to know any more.
+async fn poll(shared: Arc<Shared>, question: Question) {
+    loop {
+        let asked_at = shared.runtime.now();
+        let answer = {
+            let _permit = shared.outside.polls.permit(&question.source).await;
+            answer(&shared, &question).await
+        };
+        let keys = shared.outside.polls.put(&question, answer, asked_at);
+        if !keys.is_empty() {
+            let _ = shared.wake.send(Woken { keys, ..Woken::default() });
+        }
+        match shared.outside.polls.next(&question, shared.runtime.fraction()) {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => return,
+        }
+    }
 }
 
 async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcome) {
@@ -398,19 +424,24 @@ async fn pass(shared: Arc<Shared>, context: Context, turn: Turn) -> (Key, Outcom
 /// Puts a question outside, until the answer is good, and wakes whoever waits for it.
 async fn look(shared: Arc<Shared>, question: Question) {
     let keys = loop {
-        let asked = AssertUnwindSafe(shared.controller.look(&question)).catch_unwind();
-        let answer: Result<Value, String> = match tokio::time::timeout(LOOK_DEADLINE, asked).await {
-            Ok(Ok(Ok(value))) => Ok(value),
-            Ok(Ok(Err(failure))) => Err(failure.message),
-            Ok(Err(_)) => {
-                shared.metrics.panicked(shared.controller.name());
-                Err("a mistake of Aquifer: asking panicked; its log says where".to_owned())
-            }
-            Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
-        };
+        let answer = answer(&shared, &question).await;
         if let Some(keys) = shared.outside.put(&question, answer, shared.runtime.now()) {
             break keys;
         }
     };
     let _ = shared.wake.send(Woken { keys, ..Woken::default() });
+}
+
+/// What the family's code answers, within its time.
+async fn answer(shared: &Shared, question: &Question) -> Result<Value, String> {
+    let asked = AssertUnwindSafe(shared.controller.look(question)).catch_unwind();
+    match tokio::time::timeout(LOOK_DEADLINE, asked).await {
+        Ok(Ok(Ok(value))) => Ok(value),
+        Ok(Ok(Err(failure))) => Err(failure.message),
+        Ok(Err(_)) => {
+            shared.metrics.panicked(shared.controller.name());
+            Err("a mistake of Aquifer: asking panicked; its log says where".to_owned())
+        }
+        Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
+    }
 }

@@ -202,7 +202,12 @@ impl Stream {
                 Some(Err(error)) if is_not_served(&error) => {
                     // From here on kube's watcher only watches: it would never list what appears.
                     let listening = self.not_served(scope);
-                    tokio::time::sleep(trouble.not_served()).await;
+                    tokio::select! {
+                        biased;
+                        // Somebody waits for an answer, and it may be there now.
+                        () = self.joined.notified() => {}
+                        () = tokio::time::sleep(trouble.not_served()) => {}
+                    }
                     return listening;
                 }
                 Some(Err(error)) => {

@@ -13,6 +13,7 @@ mod guide_works;
 mod house;
 mod in_model;
 mod on_cluster;
+mod polled;
 mod quiet;
 mod refusals;
 mod replaced;

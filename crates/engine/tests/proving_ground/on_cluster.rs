@@ -50,7 +50,7 @@ async fn whatever_goes_wrong_with_requests_the_end_is_the_same() -> Result<()> {
     let own = [of(&kinds.well), of(&kinds.spring), of(&kinds.meter)];
     let mut resources: Vec<&str> = own.iter().map(String::as_str).collect();
     resources.push("configmaps");
-    Disturbed { side_by_side: 7, resources: &resources, most: 7 }.run(&Wells).await
+    Disturbed { side_by_side: 7, resources: &resources, most: 4 }.run(&Wells).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

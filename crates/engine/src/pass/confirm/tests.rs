@@ -273,6 +273,7 @@ impl Environment for Asks<'_> {
         self.0.wait(&question, key, self.now());
         false
     }
+    fn poll(&self, _: &Key, _: &std::collections::BTreeMap<Question, Duration>) {}
 }
 
 #[tokio::test]

@@ -301,3 +301,64 @@ fn what_an_older_crd_drops_of_a_record_is_named() {
     assert_eq!(not_kept(&list, Some(&stored)), None);
     assert_eq!(not_kept(&list, Some(&json!({"many": [{"a": 1}]}))).as_deref(), Some("many"));
 }
+
+/// Effects that never end.
+struct Hanging;
+
+#[async_trait]
+impl StepCode for Hanging {
+    fn name(&self) -> &'static str {
+        "hanging"
+    }
+    fn mint(&self, _: &str) -> Result<SecretContent, Failure> {
+        Err(Failure::bug("no recipe"))
+    }
+    fn compose(
+        &self,
+        _: &str,
+        _: &Value,
+        _: &[&SecretContent],
+        _: Option<&SecretContent>,
+    ) -> Result<SecretContent, Failure> {
+        Err(Failure::bug("no recipe"))
+    }
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
+        if effect.target == "away" {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_hangs_holds_few_effects_each_for_its_own_time_and_none_of_others() {
+    let (model, outside, stores, owner) = (Model::default(), Outside::default(), Stores::default(), key("o"));
+    let question = crate::Question::new("away", "size");
+    outside.wait(&question, &owner, Timestamp::UNIX_EPOCH);
+    outside.put(&question, Ok(json!(1)), Timestamp::UNIX_EPOCH);
+    let executor = Executor {
+        writer: Writer { cluster: &model, leadership: &Leadership::always(), manager: "test" },
+        code: &Hanging,
+        stores: &stores,
+        outside: &outside,
+        owner: &owner,
+        owner_uid: None,
+        owner_version: None,
+    };
+    let effect = |target: &str| Effect::new("grow", "key".to_owned(), &()).on(target);
+    let hangs = effect("away").within(Duration::from_secs(5)).outdates(question.clone());
+    let fresh = Fresh::default();
+    let many = |n: usize| Stage { steps: vec![Step::Effect(hangs.clone()); n] };
+    let began = tokio::time::Instant::now();
+    let (first, second, third) = (many(8), many(8), Stage { steps: vec![Step::Effect(effect("near"))] });
+    let stages = [&first, &second, &third].map(|stage| executor.stage(stage, &fresh));
+    let [first, second, third] = <[Vec<Done>; 3]>::try_from(futures::future::join_all(stages).await).unwrap();
+    assert_eq!(began.elapsed(), Duration::from_secs(5));
+    let says = |done: &[Done], words: &str| {
+        done.iter().filter(|done| matches!(done, Done::Failed(f) if f.message.contains(words))).count()
+    };
+    assert_eq!((says(&first, "not known"), says(&second, "under way")), (8, 8), "{first:?} {second:?}");
+    assert!(matches!(third[..], [Done::Acted]), "{third:?}");
+    let seen = outside.get(&question, Duration::from_hours(1), &owner, Timestamp::UNIX_EPOCH, None);
+    assert_eq!(seen.known(), None, "it may have happened");
+}

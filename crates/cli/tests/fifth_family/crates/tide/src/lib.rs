@@ -3,7 +3,7 @@
 mod controller;
 
 use aquifer_api::tide::{Tide, TideReason};
-use aquifer_engine::FailureReason;
+use aquifer_engine::{FailureReason, PauseReason};
 use aquifer_engine::process::{Context, Runnable};
 use aquifer_family::rights::{READ, rule};
 use aquifer_family::{
@@ -77,7 +77,7 @@ impl Family for Sea {
         FIELDS.to_vec()
     }
     fn words(&self) -> Vec<Word> {
-        Word::reasons::<TideReason>("Tide").chain(Word::reasons::<FailureReason>("Tide")).collect()
+        Word::reasons::<TideReason>("Tide").chain(Word::reasons::<FailureReason>("Tide")).chain(Word::reasons::<PauseReason>("Tide")).collect()
     }
     fn page(&self) -> &'static str {
         "crates/tide/README.md"
