@@ -191,7 +191,7 @@ impl Pass<'_> {
         }
         let plan = self.decide(&looked).await?;
         tracing::debug!(controller = self.controller.name(), key = %self.key, ?plan, "Decided");
-        let prune = self.prune(&looked, &plan);
+        let prune = self.prune(&looked, &plan, &state.fresh);
         if !self.confirm(&looked, &plan, prune.as_ref(), state).await? {
             return Ok(Round::Again);
         }

@@ -141,7 +141,7 @@ fn orphans(found: &Found<'_>, now: Timestamp) -> Plan {
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone is it released.
 fn deleting(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
     if !found.remains() {
-        return Plan::none().release();
+        return Plan::none().release_proved();
     }
     let shared = subject.object.as_ref();
     let plan = delete_all(Plan::none(), found, Step::delete_with_owner);

@@ -238,6 +238,8 @@ fn refusal(status: &Status) -> ApiError {
     let said = status.message.clone();
     let causes = status.details.as_ref().map(|d| d.causes.as_slice()).unwrap_or_default();
     match status.code {
+        // Before anything else: a webhook may answer with any code.
+        400..500 if is_policy(&said) => ApiError::Policy(said),
         404 if status.details.as_ref().is_none_or(|d| d.name.is_empty()) => ApiError::NotServed,
         404 => ApiError::NotFound,
         409 if status.is_already_exists() => ApiError::AlreadyExists,
@@ -246,7 +248,6 @@ fn refusal(status: &Status) -> ApiError {
         422 if causes.iter().any(|cause| cause.field == "metadata.uid") => ApiError::Conflict(said),
         // A finalizer for an object whose deletion we have not seen yet.
         422 if said.contains("no new finalizers can be added") => ApiError::Conflict(said),
-        403 | 422 if is_policy(&said) => ApiError::Policy(said),
         // Only what the server says of a field: any other text is somebody's, and may hold these words too.
         422 if causes.iter().any(|cause| !cause.field.is_empty() && is_immutable(&cause.message)) => {
             ApiError::Immutable(said)

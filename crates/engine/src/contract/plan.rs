@@ -40,8 +40,11 @@ pub enum Finalizer {
     Leave,
     /// It is put on before any other step.
     Hold,
-    /// It comes off after every step has succeeded; so do the finalizers of a predecessor that we took over from.
+    /// It comes off after every step has succeeded; so do the finalizers of a predecessor that we took over from. What was kept by it
+    /// goes then, so everything that the decision rests on is read anew first.
     Release,
+    /// The same where nothing needs to be read anew: that all is gone was asked of [`crate::View::get`], which proves it.
+    ReleaseProved,
 }
 
 /// Steps that do not depend on each other: run together, all tried, errors collected.
@@ -351,6 +354,12 @@ impl Plan {
     /// Our finalizer comes off after the last stage.
     pub fn release(mut self) -> Self {
         self.finalizer = Finalizer::Release;
+        self
+    }
+
+    /// Our finalizer comes off after the last stage, and that nothing is left was proved by reads by name.
+    pub fn release_proved(mut self) -> Self {
+        self.finalizer = Finalizer::ReleaseProved;
         self
     }
 

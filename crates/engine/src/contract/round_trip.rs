@@ -154,7 +154,12 @@ fn report() -> impl Strategy<Value = Report> {
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
-    let finalizer = prop_oneof![Just(Finalizer::Leave), Just(Finalizer::Hold), Just(Finalizer::Release)];
+    let finalizer = prop_oneof![
+        Just(Finalizer::Leave),
+        Just(Finalizer::Hold),
+        Just(Finalizer::Release),
+        Just(Finalizer::ReleaseProved)
+    ];
     let stage = prop::collection::vec(step(), 0..3).prop_map(|steps| Stage { steps });
     let after = (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(secs, nanos)| Duration::new(secs, nanos));
     (

@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::intent::OWNER_UID;
+use crate::intent::{OWNER, OWNER_UID};
 use crate::object::{Identity, Kind, Object};
 
 /// The kind.
@@ -24,6 +24,8 @@ pub struct StoredSecret {
     pub identity: Identity,
     /// The uid of the owner that it names, when it carries our mark.
     pub owner_uid: Option<String>,
+    /// The owner that it names.
+    pub owner: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its type.
@@ -45,6 +47,7 @@ impl StoredSecret {
         Self {
             identity: object.identity(),
             owner_uid: object.label(OWNER_UID).map(str::to_owned),
+            owner: object.annotation(OWNER).map(str::to_owned),
             labels: labels.unwrap_or_default(),
             kind: object.text("/type").to_owned(),
             content: content.collect(),

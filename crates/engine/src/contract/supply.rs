@@ -65,28 +65,31 @@ pub fn divide(capacity: u64, claimants: &[Claimant], reserved: &[Reservation]) -
         reserved.get(&claimant.uid).copied().filter(|amount| claimant.granted != Some(*amount))
     };
     let held = |claimant: &Claimant| claimant.held().max(under_way(claimant).unwrap_or(0));
-    let mut free = capacity.saturating_sub(claimants.iter().map(held).sum());
+    let all_held = claimants.iter().map(held).fold(0, u64::saturating_add);
+    let mut free = capacity.saturating_sub(all_held);
     let mut left = capacity;
-    let (mut division, mut raised) = (Division::default(), 0);
+    let mut division = Division::default();
+    // Also those that are open: the status must hold them all.
+    let mut raised = claimants.iter().filter(|claimant| under_way(claimant).is_some()).count();
     for (at, claimant) in claimants.iter().enumerate() {
         let held = held(claimant);
         if let Some(amount) = under_way(claimant) {
             left = left.saturating_sub(amount);
             division.grants.push((at, amount));
             division.reserved.push(Reservation { uid: claimant.uid.clone(), amount });
-            division.granted += amount;
+            division.granted = division.granted.saturating_add(amount);
             continue;
         }
         let fair = claimant.want.min(left);
         left -= fair;
-        let share = fair.min(held + free);
+        let share = fair.min(held.saturating_add(free));
         free -= share.saturating_sub(held);
-        let next_round = share > held && raised == ROUND;
+        let next_round = share > held && raised >= ROUND;
         if next_round || claimant.granted == Some(share) {
-            division.granted += claimant.granted.unwrap_or(0);
+            division.granted = division.granted.saturating_add(claimant.granted.unwrap_or(0));
             continue;
         }
-        division.granted += share;
+        division.granted = division.granted.saturating_add(share);
         division.grants.push((at, share));
         if share > held {
             raised += 1;
@@ -155,5 +158,23 @@ mod tests {
         }
         let sum: u64 = claimants.iter().filter_map(|claimant| claimant.granted).sum();
         assert_eq!(sum, 20_000);
+    }
+
+    #[test]
+    fn numbers_that_no_sum_can_hold_give_nothing_away() {
+        let claimants = [claimant("a", u64::MAX, None, u64::MAX - 1), claimant("b", 5, None, 9)];
+        let division = divide(10, &claimants, &[]);
+        assert!(division.grants.iter().all(|(_, amount)| *amount <= 10), "{division:?}");
+        assert_eq!(division.reserved, [], "nothing is free");
+    }
+
+    #[test]
+    fn what_cannot_be_granted_does_not_make_the_status_grow_without_end() {
+        let claimants: Vec<_> = (0..20_000).map(|n| claimant(&format!("{n:05}"), 1, None, 0)).collect();
+        let mut reserved = Vec::new();
+        for _ in 0..10 {
+            reserved = divide(20_000, &claimants, &reserved).reserved;
+            assert!(reserved.len() <= ROUND, "{}", reserved.len());
+        }
     }
 }

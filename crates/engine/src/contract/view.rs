@@ -34,21 +34,25 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
+    /// From now on everything is read anew, as it is now and after each effect that destroys something.
+    pub fn stand_firm(&mut self, since: Moment) {
+        *self = Self { firm: Some(since), ..Self::default() };
+    }
+
     /// Takes a list that was read after everything that is here.
     pub fn add_list(&mut self, listing: Listing, list: List) {
         let shown: BTreeMap<Key, &Object> =
             list.objects.iter().map(|object| (object.key(), object)).collect();
-        self.objects.retain(|target, (object, read_at)| {
+        self.objects.retain(|target, (object, _)| {
             if target.kind != listing.kind {
                 return true;
             }
-            match shown.get(&target.key) {
-                Some(new) => {
-                    (*object, *read_at) = (Some((*new).clone()), list.read_at);
-                    true
-                }
-                // It is gone, or it is no longer in the list: whoever looks for it by name reads it again.
-                None => object.as_ref().is_none_or(|object| !listing.shows(object)),
+            // What has changed, is gone or is no longer in the list is read again by whoever looks for it by name. A list is not
+            // taken for that: it has no `managedFields`.
+            match (shown.get(&target.key), object) {
+                (Some(new), Some(old)) => new.identity() == old.identity(),
+                (Some(_), None) => false,
+                (None, old) => old.as_ref().is_none_or(|old| !listing.shows(old)),
             }
         });
         self.lists.insert(listing, list);
@@ -285,8 +289,16 @@ impl<'a> View<'a> {
             let listing = listing(store);
             match self.fresh.lists.get(&listing) {
                 Some(List { objects, read_at, .. }) => {
-                    let here = objects.iter().filter(|object| belongs(store, object));
-                    let value = here.map(|object| store.as_kept(object.clone())).collect();
+                    let here: Vec<&Object> = objects.iter().filter(|object| belongs(store, object)).collect();
+                    let shown: BTreeSet<Key> = here.iter().map(|object| object.key()).collect();
+                    // What the cache knows and the list leaves out may have lost the labels that the list asks for.
+                    for object in cached(store).known().into_iter().flatten() {
+                        let target = kind.key(&object.key());
+                        if !shown.contains(&target.key) && !self.fresh.objects.contains_key(&target) {
+                            self.want::<()>(Want::Object(target));
+                        }
+                    }
+                    let value = here.into_iter().map(|object| store.as_kept(object.clone())).collect();
                     Seen::Known { value, read_at: *read_at }
                 }
                 None if self.fresh.firm.is_some() => self.want(Want::List(listing)),

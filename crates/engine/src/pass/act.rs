@@ -49,7 +49,7 @@ impl Pass<'_> {
                 return Ok(Round::Finished);
             }
         }
-        if plan.finalizer == Finalizer::Release
+        if matches!(plan.finalizer, Finalizer::Release | Finalizer::ReleaseProved)
             && let Some(done) = self.release(subject).await
         {
             let released = matches!(done, Done::Wrote(..));
@@ -68,6 +68,7 @@ impl Pass<'_> {
         let subject = self.target();
         let PassState { fresh, asked, outcome, .. } = state;
         let (mut current, mut outdated) = (true, Vec::new());
+        let (mut acted, mut needs_firm_ground) = (false, false);
         for done in done {
             outcome.panicked |= matches!(done, Done::Panicked(_));
             match done {
@@ -80,19 +81,19 @@ impl Pass<'_> {
                     fresh.objects.insert(target, (object, self.environment.now()));
                 }
                 Done::Altered(target, object, failure) => {
+                    if target == subject {
+                        outcome.subject = Some(object.clone());
+                    }
                     let progress = Progress::Revision(revision(object.resource_version()));
                     self.note_write(outcome, target.clone(), Some(&object), progress);
                     fresh.objects.insert(target, (Some(object), self.environment.now()));
                     outcome.failures.push(failure);
                 }
-                Done::NeedsFirmGround => {
-                    fresh.firm = Some(self.outside.firm_since(self.key));
-                    current = false;
-                }
+                Done::NeedsFirmGround => needs_firm_ground = true,
                 Done::Acted => {
                     outcome.effects += 1;
                     self.outside.forget(&*asked);
-                    current = false;
+                    (current, acted) = (false, true);
                 }
                 Done::Stale(target) => outdated.push(target),
                 Done::Failed(failure) | Done::Panicked(failure) => {
@@ -101,6 +102,16 @@ impl Pass<'_> {
                     outcome.failures.push(failure);
                 }
             }
+        }
+        if needs_firm_ground {
+            // Once in a pass. What else has failed fails again then, and is reported.
+            outcome.failures.clear();
+            fresh.stand_firm(self.outside.firm_since(self.key));
+            return Ok(false);
+        }
+        if acted && fresh.firm.is_some() {
+            // It took its time: what was read before it is not firm any more.
+            fresh.stand_firm(self.outside.firm_since(self.key));
         }
         current &= outdated.is_empty();
         // Only now: a read that fails must not make us forget what the other steps have done.

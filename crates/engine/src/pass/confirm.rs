@@ -7,7 +7,7 @@ use super::{Pass, PassState};
 use crate::failure::Failure;
 use crate::intent::OWNER_UID;
 use crate::object::Object;
-use crate::plan::{Deletion, Plan, Stage, Step};
+use crate::plan::{Deletion, Finalizer, Plan, Stage, Step};
 use crate::view::Fresh;
 
 impl Pass<'_> {
@@ -26,13 +26,15 @@ impl Pass<'_> {
         let fresh = &mut state.fresh;
         let steps = plan.steps().chain(prune.iter().flat_map(|stage| &stage.steps));
         let destroying: Vec<&Step> = steps.filter(|step| step.destroys()).collect();
-        if fresh.firm.is_some() || destroying.is_empty() {
+        let releases = plan.finalizer == Finalizer::Release;
+        if fresh.firm.is_some() || (destroying.is_empty() && !releases) {
             return Ok(true);
         }
         let deleting = looked.subject.as_ref().filter(|subject| subject.deleting());
         let with_owner: Option<Vec<&Deletion>> = destroying.into_iter().map(with_owner).collect();
+        let with_owner = with_owner.filter(|_| !releases);
         let (Some(deleting), Some(deletions)) = (deleting, with_owner) else {
-            fresh.firm = Some(self.outside.firm_since(self.key));
+            fresh.stand_firm(self.outside.firm_since(self.key));
             return Ok(false);
         };
         if deletions.into_iter().all(|deletion| self.is_marked(deletion, deleting.uid(), fresh)) {

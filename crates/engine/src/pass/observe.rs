@@ -83,9 +83,15 @@ impl Pass<'_> {
                     let listing = store.watch().scope().listing();
                     read_list(self.cluster, self.outside, fresh, listing, now).await?;
                 }
-                continue;
             }
             for target in targets {
+                let listed = fresh.lists.values().find_map(|list| {
+                    list.objects.iter().find(|object| object.key() == target.key && is_of(object, kind))
+                });
+                if let Some(object) = listed.cloned() {
+                    fresh.objects.insert(target.clone(), (Some(object), now));
+                    continue;
+                }
                 refresh(self.cluster, fresh, target.clone(), now).await?;
             }
         }
@@ -109,6 +115,10 @@ impl Pass<'_> {
         }
         Ok(complete)
     }
+}
+
+fn is_of(object: &Object, kind: &Kind) -> bool {
+    object.text("/kind") == kind.kind && object.text("/apiVersion") == kind.api_version()
 }
 
 fn is_paused(subject: &Object) -> bool {

@@ -6,12 +6,13 @@ use super::Pass;
 use super::erased::Observation;
 use super::observe::Looked;
 use crate::intent::OWNER_UID;
-use crate::object::ObjectRef;
+use crate::object::{Object, ObjectRef};
 use crate::plan::{Plan, Stage, Step};
+use crate::view::Fresh;
 
 impl Pass<'_> {
     /// The deletions. None while the spec that would name the children cannot be read.
-    pub(super) fn prune(&self, looked: &Looked, plan: &Plan) -> Option<Stage> {
+    pub(super) fn prune(&self, looked: &Looked, plan: &Plan, fresh: &Fresh) -> Option<Stage> {
         let Looked { subject: Some(subject), observation: Observation::Seen(_) } = looked else {
             return None;
         };
@@ -23,7 +24,12 @@ impl Pass<'_> {
             .flat_map(|kind| {
                 // Nothing of a kind that is not known.
                 let found = self.stores.waking(kind, self.key).known().cloned().unwrap_or_default();
-                found.into_iter().map(move |object| (kind, object))
+                // What was read meanwhile is newer.
+                let newest = move |object: Object| match fresh.objects.get(&kind.key(&object.key())) {
+                    Some((read, _)) => read.clone(),
+                    None => Some(object),
+                };
+                found.into_iter().filter_map(newest).map(move |object| (kind, object))
             })
             .filter(|(kind, object)| {
                 object.label(OWNER_UID) == Some(uid)

@@ -13,6 +13,7 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{ApiError, Verb};
+use crate::compare::{Difference, difference};
 use crate::failure::{Class, Failure};
 use crate::intent::{drift, marked};
 use crate::object::{Key, Object, ObjectRef, revision};
@@ -200,8 +201,8 @@ impl Executor<'_> {
         body["metadata"]["uid"] = json!(seen.uid);
         let verb = Verb::Merge { body, status: *status };
         match self.writer.write(target, verb, "some of its fields").await {
-            Ok(Some(object)) => match not_kept(patch, Some(&object.0)) {
-                Some(path) => {
+            Ok(Some(object)) => match difference(&Value::Object(patch.clone()), &object.0) {
+                Some(Difference { path, .. }) => {
                     let message = format!(
                         "{target} does not keep {path} as it was sent: a webhook or policy changes it"
                     );

@@ -378,3 +378,24 @@ async fn what_admission_changes_is_called_so_and_the_caches_are_waited_for_all_t
     assert_eq!((state.as_str(), reason.as_str()), ("False", "ChangedByAdmission"));
     assert!(message.contains("/data/a"), "{message}");
 }
+
+#[tokio::test]
+async fn what_must_be_made_anew_is_although_another_step_of_its_stage_fails() {
+    let model = model();
+    let other = CHILD.at("ns", "other");
+    let old = json!({"metadata": {"namespace": "ns", "name": "other"}, "data": {"a": "old"}});
+    let uid = model.put(&CHILD, old).uid().to_owned();
+    model.refuse(&child(), ApiError::Policy("not here".into()));
+    model.refuse_verb(&other, "replace", ApiError::Immutable("data: field is immutable".into()));
+    let plan = move |_: &Known| {
+        let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "other"}, "data": {"a": "new"}});
+        let expect = Expect::Uid(aquifer_base::Uid::new(&*uid));
+        let child =
+            crate::plan::Child { target: CHILD.at("ns", "other"), intent: Intent::of(&intent), expect };
+        let replace = Step::Replace { child, tolerate: Vec::new(), recreate: crate::plan::Recreate::Allowed };
+        Plan::none().stage(vec![apply(), replace]).status(ready("it serves"))
+    };
+    let outcome = pass(&model, plan, 0, true).await;
+    assert!(model.object(&other).is_none(), "it goes, and the next look makes it anew: {:?}", model.log());
+    assert_eq!(outcome.failures[0].class, Class::Policy, "and the other failure is told");
+}

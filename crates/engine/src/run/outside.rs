@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::cluster::{ApiError, Cluster, Listing};
 use crate::lock::lock;
@@ -18,6 +19,8 @@ use crate::seen::{Seen, Why};
 
 /// How long it counts that a question could not be answered.
 const FAILED_LIFE: Duration = Duration::from_secs(20);
+/// How long a composed Secret counts as right.
+const VERIFIED_LIFE: Duration = Duration::from_hours(1);
 /// How many effects on one target are under way at most.
 const EFFECTS: usize = 8;
 /// How long an effect waits for its turn.
@@ -63,6 +66,15 @@ pub(crate) struct Verified {
     pub recipe: String,
     pub own: Identity,
     pub sources: Vec<Identity>,
+    /// Since when. After an hour it is compared again: what it is made by may depend on the time, as certificates do.
+    pub since: Instant,
+}
+
+impl Verified {
+    /// Whether it still counts.
+    pub fn is_young(&self) -> bool {
+        self.since.elapsed() < VERIFIED_LIFE
+    }
 }
 
 /// The last answers.
@@ -79,6 +91,8 @@ pub struct Outside {
 struct Inner {
     answers: BTreeMap<Question, Answer>,
     lists: BTreeMap<Listing, List>,
+    /// Lists that could not be read, while others wait for the same.
+    failed_lists: BTreeMap<Listing, (Moment, ApiError)>,
     /// One reads a list, the others wait for it.
     turns: BTreeMap<Listing, Arc<tokio::sync::Mutex<()>>>,
     now: Moment,
@@ -152,23 +166,40 @@ impl Outside {
             (inner.moment(), Arc::clone(inner.turns.entry(listing.clone()).or_default()))
         };
         let mine = turn.lock().await;
-        let shared = self.lock().lists.get(listing).filter(|list| list.begun > wanted).cloned();
-        let list = if let Some(list) = shared {
-            Ok(list)
-        } else {
-            let begun = self.lock().moment();
-            let objects = cluster.list(listing).await;
-            objects.map(|objects| List { objects: objects.into(), read_at: now, begun })
+        let shared = {
+            let inner = self.lock();
+            // A failure is shared as well, or each who waits would wait for one of his own.
+            if let Some((begun, error)) = inner.failed_lists.get(listing)
+                && *begun > wanted
+            {
+                return Err(error.clone());
+            }
+            inner.lists.get(listing).filter(|list| list.begun > wanted).cloned()
         };
+        if let Some(list) = shared {
+            return Ok(list);
+        }
+        let begun = self.lock().moment();
+        let read = cluster.list(listing).await;
         let mut inner = self.lock();
         inner.drop_old_lists(now);
-        if let Ok(list) = &list {
-            inner.lists.insert(listing.clone(), list.clone());
-        }
+        let list = match read {
+            Ok(objects) => {
+                let list = List { objects: objects.into(), read_at: now, begun };
+                inner.lists.insert(listing.clone(), list.clone());
+                inner.failed_lists.remove(listing);
+                Ok(list)
+            }
+            Err(error) => {
+                inner.failed_lists.insert(listing.clone(), (begun, error.clone()));
+                Err(error)
+            }
+        };
         drop(mine);
         // Nobody else waits for it.
         if Arc::strong_count(&turn) <= 2 {
             inner.turns.remove(listing);
+            inner.failed_lists.remove(listing);
         }
         list
     }
@@ -262,6 +293,7 @@ impl Outside {
     pub(crate) fn forget_older_than(&self, age: Duration, now: Timestamp) {
         let mut inner = self.lock();
         inner.answers.retain(|_, answer| now.duration_since(answer.came_at).unsigned_abs() <= age);
+        inner.verified.retain(|_, verified| verified.is_young());
         inner.drop_old_lists(now);
     }
 

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
 use kube::Client;
@@ -151,7 +151,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
             metrics: metrics.clone(),
             health: health.clone(),
             shutdown: shutdown.clone(),
-            unfinished: Arc::clone(&held.unfinished),
+            working: Arc::clone(&held.working),
             resync: resynced.clone(),
         };
         let always = Leadership::always();
@@ -190,7 +190,7 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
     // Only now may another replica begin; where something that was given up may still happen, only when the Lease expires.
     for held in leases {
         match held.election {
-            Some(election) if held.unfinished.load(Ordering::SeqCst) => election.abort(),
+            Some(election) if held.working.load(Ordering::SeqCst) > 0 => election.abort(),
             _ => held.end.cancel(),
         }
     }
@@ -210,8 +210,8 @@ struct HeldLease {
     end: CancellationToken,
     /// The task that renews it.
     election: Option<AbortHandle>,
-    /// Something that writes was given up while it ran.
-    unfinished: Arc<AtomicBool>,
+    /// Controllers that have begun and not ended in order.
+    working: Arc<AtomicUsize>,
 }
 
 fn elect(

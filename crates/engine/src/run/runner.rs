@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -63,8 +63,9 @@ pub struct Context {
     pub health: Health,
     /// Ends everything.
     pub shutdown: CancellationToken,
-    /// Set when something that writes was given up while it ran: it may still happen, so the Lease is not given back.
-    pub unfinished: Arc<AtomicBool>,
+    /// Controllers of the family that have begun and not ended in order. What one of them was doing may still happen, so the Lease is
+    /// not given back then.
+    pub working: Arc<AtomicUsize>,
     /// Each message makes every key have a pass.
     pub resync: Receiver<u64>,
 }
@@ -131,6 +132,7 @@ struct Runner {
 
 impl Runner {
     async fn run(mut self, mut events: UnboundedReceiver<Woken>) {
+        self.context.working.fetch_add(1, Ordering::SeqCst);
         let mut leading = self.context.leadership.changes();
         let mut resync = self.context.resync.clone();
         let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
@@ -198,8 +200,9 @@ impl Runner {
         let drain = async { while self.passes.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, drain).await.is_err() {
             tracing::warn!(controller = self.shared.controller.name(), "Stopping with passes unfinished");
-            self.context.unfinished.store(true, Ordering::SeqCst);
+            return;
         }
+        self.context.working.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn wake(&mut self, key: &Key) {

@@ -425,12 +425,6 @@ impl Store {
         }
     }
 
-    /// Whether the object itself is here as it was written, or newer.
-    pub(crate) fn shows_revision(&self, key: &Key, written: &Progress) -> bool {
-        let Progress::Revision(wanted) = written else { return false };
-        self.read().objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
-    }
-
     fn object(&self, key: &Key, entry: &Entry) -> Option<Object> {
         let kept = serde_json::from_slice(&entry.doc).ok()?;
         let revision = entry.revision.to_string();

@@ -99,10 +99,8 @@ impl Stores {
 
     /// Whether the caches have come as far as a write of ours. What no watch can show is not waited for.
     pub(crate) fn reached(&self, target: &ObjectRef, written: &Progress) -> bool {
-        let holding = || self.of(&target.kind).iter().filter(|store| store.may_hold(&target.key));
-        // A cache whose labels leave the object out does not show it, but comes as far with what it shows.
-        holding().all(|store| store.reached(&target.key, written))
-            || holding().any(|store| store.shows_revision(&target.key, written))
+        let mut holding = self.of(&target.kind).iter().filter(|store| store.may_hold(&target.key));
+        holding.all(|store| store.reached(&target.key, written))
     }
 
     /// What all caches of a kind say, each object once. Not known while one of them knows nothing.

@@ -322,3 +322,109 @@ async fn what_destroys_outside_is_decided_on_an_answer_that_was_asked_for_then()
     pass().await;
     assert_eq!(emptied(), 1);
 }
+
+/// Empties the cellar outside, and then deletes its child unless a tenant is there.
+struct Evicting {
+    model: Arc<Model>,
+    emptied: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl Controller for Evicting {
+    type Spec = Value;
+    type Status = Value;
+    type World = (Seen<Option<Object>>, Seen<usize>, bool);
+
+    fn name(&self) -> &'static str {
+        "evicting"
+    }
+    fn kind(&self) -> Kind {
+        SUBJECT
+    }
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch::subjects(SUBJECT), Watch::children(LEFT), Watch::new(TENANT, |_| Wakes::AllKeys)]
+    }
+    fn shape(&self) -> Shape {
+        Shape { fields: Vec::new(), conditions: Vec::new() }
+    }
+    fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
+        let emptied = self.emptied.load(std::sync::atomic::Ordering::SeqCst);
+        (view.cached(&LEFT.key(&subject.key)), view.list(&TENANT).map(|tenants| tenants.len()), emptied)
+    }
+    fn decide(
+        &self,
+        subject: &SubjectOf<Self>,
+        (child, tenants, emptied): &Self::World,
+        _: Timestamp,
+    ) -> Plan {
+        match (child.present(), tenants.known(), emptied) {
+            (Some(_), Some(0), false) => {
+                let empty = Effect::new("empty", "key".to_owned(), &()).destroying();
+                Plan::none().stage(vec![Step::Effect(empty)])
+            }
+            (Some(child), Some(0), true) => {
+                Plan::none().stage(vec![Step::delete(LEFT.key(&subject.key), child.identity())])
+            }
+            _ => Plan::none(),
+        }
+    }
+    async fn effect(&self, _: &Effect) -> Result<(), Failure> {
+        // It takes long, and meanwhile somebody moves in.
+        self.model.put(&TENANT, json!({"metadata": {"namespace": "other", "name": "t"}}));
+        self.emptied.store(true, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_was_read_before_an_effect_is_not_firm_ground_after_it() {
+    let model = Arc::new(Model::default());
+    for kind in [SUBJECT, LEFT] {
+        model.put(&kind, json!({"metadata": {"namespace": "ns", "name": "a"}}));
+    }
+    let controller = Evicting { model: Arc::clone(&model), emptied: false.into() };
+    let sim = Sim::new(controller, Arc::clone(&model));
+    sim.settle().await;
+    assert!(model.object(&LEFT.at("ns", "a")).is_some(), "{:?}", model.log());
+}
+
+#[tokio::test]
+async fn a_child_whose_label_was_taken_away_is_seen_on_firm_ground_too() {
+    let key = Key::namespaced("ns", "a");
+    let model = Model::default();
+    let subject = model.put(&SUBJECT, json!({"metadata": {"namespace": "ns", "name": "a"}}));
+    let marks = json!({crate::intent::OWNER: "ns/a"});
+    let child = json!({"metadata": {"namespace": "ns", "name": "child", "annotations": marks}});
+    let store = Store::new(Watch::children(LEFT));
+    store.relist_begins();
+    store.upsert(model.put(&LEFT, child), Timestamp::UNIX_EPOCH);
+    store.relist_ends(Timestamp::UNIX_EPOCH);
+    let mut stores = Stores::default();
+    stores.add(Arc::new(store));
+    let (outside, target) = (Outside::default(), SUBJECT.key(&key));
+    let mut fresh = crate::view::Fresh::default();
+    fresh.stand_firm(outside.firm_since(&key));
+    fresh.objects.insert(target.clone(), (Some(subject), Timestamp::UNIX_EPOCH));
+    for _ in 0..3 {
+        let view = View::new(&stores, &fresh, &outside, &key, Some(&target), Timestamp::UNIX_EPOCH);
+        let mine = view.mine(&LEFT);
+        let wants = view.noted().wants;
+        if wants.is_empty() {
+            assert_eq!(mine.known().map(Vec::len), Some(1), "{mine:?}");
+            return;
+        }
+        for want in wants {
+            match want {
+                crate::view::Want::Object(target) => {
+                    crate::pass::refresh(&model, &mut fresh, target, Timestamp::UNIX_EPOCH).await.unwrap();
+                }
+                crate::view::Want::List(listing) => {
+                    let now = Timestamp::UNIX_EPOCH;
+                    crate::pass::read_list(&model, &outside, &mut fresh, listing, now).await.unwrap();
+                }
+                crate::view::Want::Answer(question) => panic!("{question}"),
+            }
+        }
+    }
+    panic!("it never stops asking");
+}

@@ -11,6 +11,9 @@ use crate::object::{Object, ObjectRef};
 use crate::plan::{Child, Deletion, Recreate};
 use crate::view::Fresh;
 
+/// Kinds that others live in: these never go, because all that is in them would.
+const HOLDING: [&str; 2] = ["Namespace", "CustomResourceDefinition"];
+
 impl Executor<'_> {
     pub(super) async fn replace(
         &self,
@@ -45,7 +48,7 @@ impl Executor<'_> {
         let word = verb.as_str();
         match self.writer.write(&child.target, verb, &why).await {
             Err(ApiError::Immutable(_))
-                if recreate == Recreate::Allowed && child.target.kind.kind != "Namespace" =>
+                if recreate == Recreate::Allowed && !HOLDING.contains(&&*child.target.kind.kind) =>
             {
                 self.recreate(&child.target, &live, intent, fresh).await
             }

@@ -11,6 +11,7 @@ use crate::intent::{OWNER, OWNER_UID};
 use crate::object::{Identity, Key, ObjectRef};
 use crate::outside::Verified;
 use crate::plan::{Mint, Seal};
+use crate::runtime::Runtime;
 use crate::secret::{SECRET, SecretContent, StoredSecret, encoded};
 
 impl Executor<'_> {
@@ -70,7 +71,8 @@ impl Executor<'_> {
         };
         let verify = |own: Identity| {
             let sources = sources.iter().map(|source| source.identity.clone()).collect();
-            self.outside.verify(&target, Verified { recipe: recipe.clone(), own, sources });
+            let since = Runtime::instant();
+            self.outside.verify(&target, Verified { recipe: recipe.clone(), own, sources, since });
         };
         let mut labels: Map<String, Value> =
             seal.labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
@@ -89,6 +91,7 @@ impl Executor<'_> {
             }
             Some(current)
                 if current.content == content
+                    && current.owner.as_deref() == Some(&*self.owner.to_string())
                     && seal.labels.iter().all(|(name, value)| current.labels.get(name) == Some(value)) =>
             {
                 verify(current.identity.clone());
@@ -101,13 +104,24 @@ impl Executor<'_> {
                 labels.insert(OWNER_UID.to_owned(), json!(uid));
                 let Identity { uid, version } = &current.identity;
                 let body = json!({"data": data,
-                    "metadata": {"uid": uid, "resourceVersion": version, "labels": labels}});
+                    "metadata": {"uid": uid, "resourceVersion": version, "labels": labels,
+                        "annotations": {OWNER: self.owner.to_string()}}});
                 (Verb::Merge { body, status: false }, "its content is out of date")
             }
         };
         let word = verb.as_str();
         match self.writer.write(&target, verb, why).await {
             Ok(Some(object)) => {
+                // The answer is without the content: whether that was kept is read.
+                let kept = self.writer.cluster.secret(&seal.secret).await;
+                if kept.is_ok_and(|kept| {
+                    kept.is_some_and(|kept| kept.identity == object.identity() && kept.content != content)
+                }) {
+                    let message = format!(
+                        "{target} was stored otherwise than it was sent: a webhook or policy changes it"
+                    );
+                    return Done::Altered(target, object, Failure::new(Class::Altered, message));
+                }
                 verify(object.identity());
                 Done::wrote(target, Some(object))
             }
@@ -120,7 +134,8 @@ impl Executor<'_> {
     fn is_current(&self, verified: &Verified, seal: &Seal, recipe: &str) -> bool {
         let cached =
             |key: &Key| self.stores.get(&SECRET.key(key)).present().map(crate::object::Object::identity);
-        verified.recipe == recipe
+        verified.is_young()
+            && verified.recipe == recipe
             && cached(&seal.secret).as_ref() == Some(&verified.own)
             && seal.sources.iter().map(cached).eq(verified.sources.iter().cloned().map(Some))
     }
