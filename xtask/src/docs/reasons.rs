@@ -41,7 +41,7 @@ enum Field {
 pub fn page(written: &[Written]) -> String {
     let mut text = String::from(
         "# Reasons\n\nThe reasons that conditions can have, by kind. The page of each family says what to do about them. Those that every kind has come \
-         from the [five classes of failure](../../ARCHITECTURE.md#the-five-classes-of-failure).\n",
+         from the [seven classes of failure](../../ARCHITECTURE.md#the-seven-classes-of-failure).\n",
     );
     let reasons = || written.iter().filter(|it| it.field == Field::Reason);
     let kinds: BTreeSet<&str> = reasons().map(|it| it.kind.as_str()).collect();
