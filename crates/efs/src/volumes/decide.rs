@@ -141,6 +141,7 @@ fn orphans(found: &Found<'_>, now: Timestamp) -> Plan {
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone is it released.
 fn deleting(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
     if !found.remains() {
+        // Proved for the claim and for the names that we know. A volume of another name would be an orphan, and is found as such.
         return Plan::none().release_proved();
     }
     let shared = subject.object.as_ref();

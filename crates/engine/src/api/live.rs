@@ -80,7 +80,7 @@ impl Cluster for Live {
             let mut page = self.call("list", request(Method::GET, &query, "", Vec::new())?).await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
                 objects.extend(items.into_iter().map(|mut item| {
-                    // Half of an object, and nobody looks at it in a list.
+                    // Half of an object. Where they are compared, objects are read by name.
                     if let Some(metadata) = item["metadata"].as_object_mut() {
                         metadata.remove("managedFields");
                     }
@@ -299,5 +299,34 @@ mod tests {
         assert_eq!(path(&ROLE.at("", "a:b")), "/apis/rbac.authorization.k8s.io/v1/clusterroles/a%3Ab");
         assert_eq!(path(&SV.at("ns", "x")), "/apis/a.b/v1alpha1/namespaces/ns/sharedvolumes/x");
         assert_eq!(collection(&SV, ""), "/apis/a.b/v1alpha1/sharedvolumes");
+    }
+
+    /// What is made of an answer with this code, text, and field that it blames.
+    fn refused(code: u16, said: &str, field: &str) -> ApiError {
+        let mut status: Status =
+            serde_json::from_value(json!({"status": "Failure", "code": code, "message": said,
+            "reason": "Invalid", "details": {"name": "x"}}))
+            .unwrap();
+        if !field.is_empty() {
+            let causes = json!({"name": "x", "causes": [{"field": field, "message": said, "reason": "FieldValueInvalid"}]});
+            status.details = serde_json::from_value(causes).unwrap();
+        }
+        refusal(&status)
+    }
+
+    #[test]
+    fn only_what_the_server_says_of_a_field_cannot_be_changed_and_policies_are_known_by_its_words() {
+        let immutable = "field is immutable";
+        assert!(matches!(refused(422, immutable, "spec.selector"), ApiError::Immutable(_)));
+        assert!(matches!(refused(422, immutable, ""), ApiError::Invalid(_)), "somebody's words");
+        let webhook = "admission webhook \"images.example\" denied the request: use immutable digests";
+        let policy = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: must be immutable";
+        for code in [400, 403, 404, 409, 422] {
+            for said in [webhook, policy] {
+                assert!(matches!(refused(code, said, ""), ApiError::Policy(_)), "{code} {said}");
+            }
+        }
+        assert!(matches!(refused(403, "secrets is forbidden", ""), ApiError::Forbidden(_)));
+        assert!(matches!(refused(500, webhook, ""), ApiError::Unavailable(_)), "it may pass");
     }
 }

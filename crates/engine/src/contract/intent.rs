@@ -18,7 +18,7 @@ pub const OWNER: &str = "aquifer.storage/owner";
 /// Annotation on every child: hash of the intent that was last written.
 pub const INTENT: &str = "aquifer.storage/intent";
 
-/// Annotation on any subject: with the value `true` nothing is written for it.
+/// Annotation on any subject: while it is `true`, its controller writes nothing for it but the condition `Paused`.
 pub const PAUSED: &str = "aquifer.storage/paused";
 
 /// The full intent of an object: apiVersion, kind, metadata (name, labels, annotations) and content; no status, no nulls.

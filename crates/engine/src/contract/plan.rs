@@ -88,7 +88,8 @@ pub enum Recreate {
     /// It stays, and that is reported.
     #[default]
     Never,
-    /// It is deleted and made again, when the server would take the new one. Never a namespace: all that is in it would go.
+    /// It is deleted and made again, when the server would take the new one. Never a namespace or a definition:
+    /// all that is in it would go.
     Allowed,
 }
 

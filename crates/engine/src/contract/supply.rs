@@ -6,6 +6,7 @@
 //! cannot be written to keeps what is reserved for it, and nobody else waits.
 //!
 //! The supply needs a finalizer that stays while something is reserved: one that is made anew would know of no reservation.
+//! (The spring of the proving ground has none yet.)
 
 use std::collections::BTreeMap;
 

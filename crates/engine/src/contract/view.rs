@@ -34,7 +34,8 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    /// From now on everything is read anew, as it is now and after each effect that destroys something.
+    /// Forgets what was read: from now on everything is read anew. Called when something is to be destroyed, and again after each
+    /// effect on firm ground.
     pub fn stand_firm(&mut self, since: Moment) {
         *self = Self { firm: Some(since), ..Self::default() };
     }

@@ -13,7 +13,7 @@ impl Pass<'_> {
             Observation::Seen(seen) => {
                 return self.controller.decision(&**seen, self.environment.now()).await;
             }
-            Observation::Paused => return Ok(Plan::none()),
+            Observation::Paused => return Ok(Plan::none()), // `round` has reported it
             Observation::Unreadable(unreadable) => unreadable,
         };
         let shape = self.controller.shape();

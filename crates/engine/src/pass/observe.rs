@@ -9,7 +9,7 @@ use super::{Pass, PassState};
 use crate::cluster::{ApiError, Cluster, Listing};
 use crate::failure::Failure;
 use crate::intent::PAUSED;
-use crate::object::{Kind, Object, ObjectRef};
+use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::outside::Outside;
 use crate::seen::Why;
 use crate::view::{Fresh, View, Want};
@@ -78,17 +78,21 @@ impl Pass<'_> {
         }
         for (kind, targets) in by_kind {
             let now = self.environment.now();
-            if targets.len() > MANY {
-                for store in self.stores.of(kind) {
+            // A list has no `managedFields`, which are compared where objects are replaced wholesale.
+            let stores = self.stores.of(kind);
+            let by_lists = targets.len() > MANY && stores.iter().all(|store| !store.watch().kept.is_whole());
+            if by_lists {
+                for store in stores {
                     let listing = store.watch().scope().listing();
                     read_list(self.cluster, self.outside, fresh, listing, now).await?;
                 }
             }
+            let lists = fresh.lists.iter().filter(|(listing, _)| by_lists && listing.kind == *kind);
+            let mut listed: BTreeMap<Key, Object> = lists
+                .flat_map(|(_, list)| list.objects.iter().map(|object| (object.key(), object.clone())))
+                .collect();
             for target in targets {
-                let listed = fresh.lists.values().find_map(|list| {
-                    list.objects.iter().find(|object| object.key() == target.key && is_of(object, kind))
-                });
-                if let Some(object) = listed.cloned() {
+                if let Some(object) = listed.remove(&target.key) {
                     fresh.objects.insert(target.clone(), (Some(object), now));
                     continue;
                 }
@@ -115,10 +119,6 @@ impl Pass<'_> {
         }
         Ok(complete)
     }
-}
-
-fn is_of(object: &Object, kind: &Kind) -> bool {
-    object.text("/kind") == kind.kind && object.text("/apiVersion") == kind.api_version()
 }
 
 fn is_paused(subject: &Object) -> bool {

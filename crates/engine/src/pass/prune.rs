@@ -36,6 +36,7 @@ impl Pass<'_> {
                     && !object.deleting()
                     && !named.contains(&kind.key(&object.key()))
             })
+            // While the owner is being deleted, these go with it; else `confirm` has everything read anew first.
             .map(|(kind, object)| Step::delete_with_owner(kind.key(&object.key()), object.identity()))
             .collect();
         (!steps.is_empty()).then_some(Stage { steps })

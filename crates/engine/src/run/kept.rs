@@ -53,6 +53,11 @@ impl Kept {
         Value::Object(kept)
     }
 
+    /// Whether everything is kept, with `managedFields`.
+    pub fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole)
+    }
+
     /// Whether an object of which nothing that is kept has changed is no news although its version has. Where we write, a
     /// new version is always news: a key may wait for the event of its own write.
     pub fn ignores_versions(&self) -> bool {

@@ -77,7 +77,8 @@ impl Verified {
     }
 }
 
-/// The last answers.
+/// What the passes of one controller share: answers from outside, live lists, since when a key wants everything anew, composed Secrets
+/// that were compared, and leave for effects.
 #[derive(Default)]
 pub struct Outside {
     inner: Mutex<Inner>,
@@ -204,7 +205,8 @@ impl Outside {
         list
     }
 
-    /// From now on, and until it has had a pass with all answers, only what is asked and read anew counts for this key.
+    /// From now on, and until it has had a pass with all answers, only what is asked and read anew counts for this key. Gives since when:
+    /// the moment of the first call.
     pub(crate) fn firm_since(&self, key: &Key) -> Moment {
         let mut inner = self.lock();
         let now = inner.moment();

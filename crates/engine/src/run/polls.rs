@@ -1,5 +1,5 @@
 //! Questions to the outside that are put again and again. Each is put once for all who want the answer; they get the last one with
-//! its age and never wait, and only another answer wakes them. What nobody wants any more is not asked any more.
+//! its age and never wait, and only another answer wakes them, or that there is none yet. What nobody wants any more is not asked any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};

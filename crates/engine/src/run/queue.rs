@@ -106,7 +106,7 @@ pub(crate) struct Turn {
 pub(crate) struct PassEnd {
     pub written: BTreeMap<ObjectRef, Progress>,
     pub failed: bool,
-    /// It failed by something that will pass, and has written something all the same.
+    /// It failed by something that will pass, and has written or done something all the same.
     pub progressed: bool,
     /// A failure that only somebody's action heals: retry rarely.
     pub slow: bool,

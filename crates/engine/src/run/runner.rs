@@ -270,7 +270,7 @@ impl Runner {
                 let ended = PassEnd {
                     failed: failure.is_some_and(|f| f.class != Class::Waiting),
                     progressed: failure.is_some_and(|f| f.class == Class::Transient)
-                        && (!outcome.written.is_empty() || outcome.effects > 0),
+                        && (!outcome.written.is_empty() || outcome.unwatched || outcome.effects > 0),
                     slow: failure
                         .is_some_and(|f| matches!(f.class, Class::Invalid | Class::Policy | Class::Altered)),
                     waits: outcome.unanswered || failure.is_some_and(|f| f.class == Class::Waiting),

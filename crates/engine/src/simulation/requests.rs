@@ -168,10 +168,17 @@ fn refusal(error: &ApiError, name: &str) -> Answer {
         ApiError::NotServed => not_served(),
         ApiError::AlreadyExists => status(409, "AlreadyExists", &said, name),
         ApiError::Conflict(_) => status(409, "Conflict", &said, name),
-        ApiError::Invalid(said) | ApiError::Immutable(said) => status(422, "Invalid", said, name),
-        ApiError::Policy(said) | ApiError::Forbidden(said) | ApiError::Terminating(said) => {
-            status(403, "Forbidden", said, name)
+        ApiError::Invalid(said) => status(422, "Invalid", said, name),
+        ApiError::Immutable(said) => {
+            let (code, mut body) = status(422, "Invalid", said, name);
+            body["details"]["causes"] = json!([{"field": "spec", "message": "field is immutable"}]);
+            (code, body)
         }
+        ApiError::Policy(said) => {
+            let said = format!("admission webhook \"simulated\" denied the request: {said}");
+            status(403, "Forbidden", &said, name)
+        }
+        ApiError::Forbidden(said) | ApiError::Terminating(said) => status(403, "Forbidden", said, name),
         ApiError::Unavailable(said) => status(503, "ServiceUnavailable", said, name),
         ApiError::NotLeader => status(500, "InternalError", &said, name),
     }

@@ -53,9 +53,8 @@ impl Trouble {
         Self::Silence,
     ];
 
-    /// Begins it. Says which faults must have struck when the story is over.
+    /// Begins it. Gives its faults: each must have struck when the story is over.
     fn begin(self, proxy: &Proxy, resources: &[&str]) -> Vec<FaultId> {
-        let times = |n: u32| Some(n);
         let fail = |select: Select, status: StatusCode, times: Option<u32>| Fault::Fail {
             select,
             status,
@@ -66,31 +65,31 @@ impl Trouble {
             Self::TooManyRequests => {
                 let retry_after = Some(Duration::from_secs(1));
                 let (select, status) = (Select::writes(), StatusCode::TOO_MANY_REQUESTS);
-                vec![proxy.inject(Fault::Fail { select, status, times: times(4), retry_after })]
+                vec![proxy.inject(Fault::Fail { select, status, times: Some(4), retry_after })]
             }
             Self::ServerError => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let reads = fail(Select::reads(), status, times(2));
-                vec![proxy.inject(fail(Select::writes(), status, times(4))), proxy.inject(reads)]
+                let reads = fail(Select::reads(), status, Some(2));
+                vec![proxy.inject(fail(Select::writes(), status, Some(4))), proxy.inject(reads)]
             }
             Self::DoneButTimeout => {
-                vec![proxy.inject(Fault::FailAfter { select: Select::writes(), times: times(4) })]
+                vec![proxy.inject(Fault::FailAfter { select: Select::writes(), times: Some(4) })]
             }
             Self::Silence => {
-                let reads = Fault::Silence { select: Select::reads(), times: times(1) };
-                let writes = Fault::Silence { select: Select::writes(), times: times(2) };
+                let reads = Fault::Silence { select: Select::reads(), times: Some(1) };
+                let writes = Fault::Silence { select: Select::writes(), times: Some(2) };
                 vec![proxy.inject(writes), proxy.inject(reads)]
             }
             Self::LandsLater => {
                 let select = Select::writes();
-                vec![proxy.inject(Fault::LandsLater { select, by: LATER, times: times(3) })]
+                vec![proxy.inject(Fault::LandsLater { select, by: LATER, times: Some(3) })]
             }
             Self::ListDenied => anew(proxy, resources, |resource| {
                 proxy.inject(Fault::Gone { resource: resource.to_owned() });
-                fail(Select::lists().resource(resource), StatusCode::FORBIDDEN, times(2))
+                fail(Select::lists().resource(resource), StatusCode::FORBIDDEN, Some(2))
             }),
             Self::WatchNotFound => anew(proxy, resources, |resource| {
-                fail(Select::watches().resource(resource), StatusCode::NOT_FOUND, times(1))
+                fail(Select::watches().resource(resource), StatusCode::NOT_FOUND, Some(1))
             }),
         }
     }
@@ -118,9 +117,9 @@ pub struct Disturbed<'a> {
 
 /// What a run showed.
 struct End {
-    trouble: Option<Trouble>,
     states: Vec<State>,
-    struck: u64,
+    /// How often each fault of the trouble has struck, over all steps.
+    struck: Vec<u64>,
 }
 
 /// What was found.
@@ -137,7 +136,12 @@ pub struct Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { troubles, struck, divergent } = self;
-        write!(f, "{troubles} troubles, {struck} requests went wrong, {} divergent ends", divergent.len())
+        write!(
+            f,
+            "{troubles} of {} troubles, {struck} requests went wrong, {} divergent ends",
+            Trouble::ALL.len(),
+            divergent.len()
+        )
     }
 }
 
@@ -158,13 +162,13 @@ impl Disturbed<'_> {
             match end {
                 Err(error) => found.divergent.push(format!("{trouble:?}: {error:#}")),
                 Ok(end) => {
-                    println!("{:?}: {} requests went wrong", end.trouble, end.struck);
-                    if end.struck == 0 {
+                    println!("{trouble:?}: {:?} requests went wrong", end.struck);
+                    if end.struck.contains(&0) {
                         found
                             .divergent
-                            .push(format!("{trouble:?}: nothing went wrong, so nothing is proved"));
+                            .push(format!("{trouble:?}: a fault never struck, so nothing is proved"));
                     }
-                    found.struck += end.struck;
+                    found.struck += end.struck.iter().sum::<u64>();
                 }
             }
         }
@@ -176,7 +180,7 @@ impl Disturbed<'_> {
     /// One run. Each step must end as in the calm run, where that is known.
     async fn play<S: Story>(&self, story: &S, trouble: Option<Trouble>, calm: &[State]) -> Result<End> {
         let run = story.begin().await?;
-        let mut end = End { trouble, states: Vec::new(), struck: 0 };
+        let mut end = End { states: Vec::new(), struck: Vec::new() };
         for step in 0..story.steps() {
             let proxy = run.proxy();
             ensure!(proxy.wait_idle(SETTLE, DEADLINE).await, "writes without an end");
@@ -195,7 +199,10 @@ impl Disturbed<'_> {
             })
             .await?;
             ensure!(proxy.wait_idle(SETTLE, DEADLINE).await, "writes without an end");
-            end.struck += faults.iter().map(|fault| proxy.fired(*fault)).sum::<u64>();
+            end.struck.resize(faults.len(), 0);
+            for (struck, fault) in end.struck.iter_mut().zip(&faults) {
+                *struck += proxy.fired(*fault);
+            }
             let made = created(proxy, run.name());
             let twice: Vec<_> = made.iter().filter(|(_, count)| **count > 1).collect();
             proxy.clear();

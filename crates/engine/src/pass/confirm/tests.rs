@@ -109,7 +109,10 @@ impl Controller for Careless {
     fn decide(&self, subject: &SubjectOf<Self>, child: &Self::World, _: Timestamp) -> Plan {
         let ends = subject.object.as_ref().is_some_and(|subject| subject.deleting.is_some());
         match child.present().filter(|_| ends) {
-            Some(child) => Plan::none().stage(vec![Step::delete(LEFT.key(&subject.key), child.identity())]),
+            Some(child) => {
+                let target = LEFT.key(&subject.key);
+                Plan::none().stage(vec![Step::delete_with_owner(target, child.identity())])
+            }
             None => Plan::none(),
         }
     }
@@ -168,7 +171,7 @@ impl Controller for Landlord {
         SUBJECT
     }
     fn watches(&self) -> Vec<Watch> {
-        let tenants = Watch::new(TENANT, |_| Wakes::AllKeys).grouped(|_| Some("all".to_owned()));
+        let tenants = Watch::new(TENANT, |_| Wakes::AllKeys);
         vec![Watch::subjects(SUBJECT), Watch::children(LEFT), tenants]
     }
     fn shape(&self) -> Shape {
@@ -317,7 +320,10 @@ async fn what_destroys_outside_is_decided_on_an_answer_that_was_asked_for_then()
     outside.forget([&in_use()]);
     assert!(pass().await.parked);
     answer(false);
-    assert!(pass().await.parked, "an answer to a look at anything is not one to this");
+    assert!(
+        pass().await.parked,
+        "this was asked for before anything was to be destroyed, so it is asked for again"
+    );
     answer(false);
     pass().await;
     assert_eq!(emptied(), 1);
@@ -427,4 +433,40 @@ async fn a_child_whose_label_was_taken_away_is_seen_on_firm_ground_too() {
         }
     }
     panic!("it never stops asking");
+}
+
+#[test]
+fn asked_anew_means_after_it_was_first_wanted_and_a_group_is_listed_on_firm_ground() {
+    let (outside, stores, key) = (Outside::default(), tenants_of_two(), Key::namespaced("ns", "a"));
+    let now = Timestamp::UNIX_EPOCH;
+    outside.wait(&in_use(), &key, now);
+    outside.put(&in_use(), Ok(json!(true)), now);
+    let mut fresh = crate::view::Fresh::default();
+    let look = |fresh: &crate::view::Fresh| {
+        let view = View::new(&stores, fresh, &outside, &key, None, now);
+        let answer: Seen<bool> = view.ask_anew(in_use());
+        let group = view.group(&TENANT, "all");
+        (answer.known().copied(), group.known().map(Vec::len), view.noted().wants.len())
+    };
+    assert_eq!(look(&fresh), (None, Some(2), 1), "an answer that was there already does not count");
+    outside.wait(&in_use(), &key, now);
+    outside.put(&in_use(), Ok(json!(false)), now);
+    assert_eq!(look(&fresh), (Some(false), Some(2), 0));
+    fresh.stand_firm(outside.firm_since(&key));
+    assert_eq!(look(&fresh), (Some(false), None, 1), "the cache is not believed");
+}
+
+/// A cache with two tenants of one group.
+fn tenants_of_two() -> Stores {
+    let store = Store::new(Watch::new(TENANT, |_| Wakes::AllKeys).grouped(|_| Some("all".to_owned())));
+    store.relist_begins();
+    for name in ["one", "two"] {
+        let tenant =
+            json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1"}});
+        store.upsert(Object(tenant), Timestamp::UNIX_EPOCH);
+    }
+    store.relist_ends(Timestamp::UNIX_EPOCH);
+    let mut stores = Stores::default();
+    stores.add(Arc::new(store));
+    stores
 }

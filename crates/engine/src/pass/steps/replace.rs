@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use super::{ABSENT, Done, Executor, written_child};
 use crate::cluster::{ApiError, Verb};
-use crate::failure::{Class, Failure};
+use crate::failure::Failure;
 use crate::intent::{drift, foreign_additions};
 use crate::object::{Object, ObjectRef};
 use crate::plan::{Child, Deletion, Recreate};
 use crate::view::Fresh;
 
-/// Kinds that others live in: these never go, because all that is in them would.
-const HOLDING: [&str; 2] = ["Namespace", "CustomResourceDefinition"];
+/// These never go, because all that is in them would.
+const NEVER_RECREATED: [&str; 2] = ["Namespace", "CustomResourceDefinition"];
 
 impl Executor<'_> {
     pub(super) async fn replace(
@@ -48,7 +48,7 @@ impl Executor<'_> {
         let word = verb.as_str();
         match self.writer.write(&child.target, verb, &why).await {
             Err(ApiError::Immutable(_))
-                if recreate == Recreate::Allowed && !HOLDING.contains(&&*child.target.kind.kind) =>
+                if recreate == Recreate::Allowed && !NEVER_RECREATED.contains(&&*child.target.kind.kind) =>
             {
                 self.recreate(&child.target, &live, intent, fresh).await
             }
@@ -65,9 +65,8 @@ impl Executor<'_> {
         match self.writer.write(target, Verb::TryCreate(intent), "would the server take it?").await {
             Ok(_) | Err(ApiError::AlreadyExists) => {}
             Err(error) => {
-                let class = if error.class() == Class::Transient { Class::Transient } else { Class::Invalid };
                 return Done::Failed(Failure::new(
-                    class,
+                    error.class(),
                     format!(
                         "{target} cannot be changed in place, and is not deleted because the server would not take the new one: {error}"
                     ),
