@@ -35,7 +35,7 @@ pub use intent::{Intent, OWNER, OWNER_UID, PAUSED, owner_key};
 pub use object::{Identity, Key, Kind, Object, ObjectRef};
 pub use plan::{Amend, Child, Deletion, Effect, Expect, Mint, Plan, Record, Recreate, Seal, Step};
 pub use question::Question;
-pub use secret::SecretContent;
+pub use secret::{Composition, SecretContent};
 pub use seen::{Seen, Why};
 pub use status::{Condition, EventType, PauseReason, Report, Shape, State, Urgency, reason_in, state_in};
 pub use subject::{Marks, Present, Subject, Unreadable};

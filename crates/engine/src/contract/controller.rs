@@ -13,7 +13,7 @@ use crate::intent::Intent;
 use crate::object::Kind;
 use crate::plan::{Effect, Plan};
 use crate::question::Question;
-use crate::secret::SecretContent;
+use crate::secret::{Composition, SecretContent};
 use crate::status::{Report, Shape};
 use crate::subject::Subject;
 use crate::view::View;
@@ -88,14 +88,8 @@ pub trait Controller: Send + Sync + 'static {
     }
     /// Composes the content of a Secret from others, and from what it has now. Given its own result, it must give that again: a
     /// key or certificate that is still good is kept.
-    fn compose(
-        &self,
-        recipe: &str,
-        _arguments: &Value,
-        _sources: &[&SecretContent],
-        _current: Option<&SecretContent>,
-    ) -> Result<SecretContent, Failure> {
-        Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
+    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
+        Err(Failure::bug(format!("{} has no recipe named {}", self.name(), composition.recipe)))
     }
     /// Objects that must exist for the controller to have subjects at all; created when absent, never changed.
     fn bootstrap(&self) -> Vec<Intent> {

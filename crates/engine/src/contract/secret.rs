@@ -17,6 +17,19 @@ pub const SECRET: Kind = Kind::namespaced("", "v1", "Secret", "secrets");
 /// What is in a Secret, by the names of its entries.
 pub type SecretContent = BTreeMap<String, Sealed>;
 
+/// What the content of a Secret is composed of.
+#[derive(Clone, Copy, Debug)]
+pub struct Composition<'a> {
+    /// The recipe, in the family's words.
+    pub recipe: &'a str,
+    /// Its arguments.
+    pub arguments: &'a Value,
+    /// The Secrets that it is made of, in the order of the plan.
+    pub sources: &'a [&'a SecretContent],
+    /// What it has now.
+    pub current: Option<&'a SecretContent>,
+}
+
 /// A Secret as it was read.
 #[derive(Clone, Debug)]
 pub struct StoredSecret {

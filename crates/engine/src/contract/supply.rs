@@ -5,6 +5,9 @@
 //! each grant whose outcome is not known: then the claimant has another version, and a late write is refused. A claimant that
 //! cannot be written to keeps what is reserved for it, and nobody else waits.
 //!
+//! A claimant that is refused makes the pass of the supply fail, so its controller needs a `longest_backoff` of some seconds: else
+//! others would wait for the next try.
+//!
 //! The supply needs a finalizer that stays while something is reserved: one that is made anew would know of no reservation.
 //! (The spring of the proving ground has none yet.)
 

@@ -15,7 +15,7 @@ use crate::intent::Intent;
 use crate::object::{Key, Kind, Object};
 use crate::plan::{Effect, Plan};
 use crate::question::Question;
-use crate::secret::SecretContent;
+use crate::secret::{Composition, SecretContent};
 use crate::status::{Report, Shape, fields_of};
 use crate::subject::{Present, Subject, Unreadable};
 use crate::view::View;
@@ -57,14 +57,8 @@ impl<C: Controller> StepCode for C {
     fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {
         Controller::mint(self, recipe)
     }
-    fn compose(
-        &self,
-        recipe: &str,
-        arguments: &Value,
-        sources: &[&SecretContent],
-        current: Option<&SecretContent>,
-    ) -> Result<SecretContent, Failure> {
-        Controller::compose(self, recipe, arguments, sources, current)
+    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
+        Controller::compose(self, composition)
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
         Controller::effect(self, effect).await

@@ -20,7 +20,7 @@ use crate::object::{Key, Object, ObjectRef, revision};
 use crate::outside::Outside;
 use crate::panic_text::panic_text;
 use crate::plan::{Amend, Child, Deletion, Effect, Expect, Record, Stage, Step};
-use crate::secret::SecretContent;
+use crate::secret::{Composition, SecretContent};
 use crate::store::Progress;
 use crate::stores::Stores;
 use crate::view::Fresh;
@@ -74,13 +74,7 @@ impl Done {
 pub(crate) trait StepCode: Send + Sync {
     fn name(&self) -> &'static str;
     fn mint(&self, recipe: &str) -> Result<SecretContent, Failure>;
-    fn compose(
-        &self,
-        recipe: &str,
-        arguments: &Value,
-        sources: &[&SecretContent],
-        current: Option<&SecretContent>,
-    ) -> Result<SecretContent, Failure>;
+    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure>;
     async fn effect(&self, effect: &Effect) -> Result<(), Failure>;
 }
 

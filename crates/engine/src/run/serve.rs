@@ -6,7 +6,6 @@ use std::sync::Arc;
 use aquifer_base::Uid;
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::cluster::Cluster;
@@ -19,7 +18,7 @@ use crate::pass::{Done, Executor, StepCode, read_list, refresh};
 use crate::plan::{Effect, Expect, Stage, Step};
 use crate::runner::Context;
 use crate::runtime::Runtime;
-use crate::secret::SecretContent;
+use crate::secret::{Composition, SecretContent};
 use crate::store::Store;
 use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
@@ -48,14 +47,8 @@ pub trait Service: Send + Sync + 'static {
         Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
     }
     /// Composes the content of a Secret from others, as that of a controller does.
-    fn compose(
-        &self,
-        recipe: &str,
-        _arguments: &Value,
-        _sources: &[&SecretContent],
-        _current: Option<&SecretContent>,
-    ) -> Result<SecretContent, Failure> {
-        Err(Failure::bug(format!("{} has no recipe named {recipe}", self.name())))
+    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
+        Err(Failure::bug(format!("{} has no recipe named {}", self.name(), composition.recipe)))
     }
 }
 
@@ -86,14 +79,8 @@ impl<S: Service> StepCode for ServiceCode<'_, S> {
     fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {
         self.0.mint(recipe)
     }
-    fn compose(
-        &self,
-        recipe: &str,
-        arguments: &Value,
-        sources: &[&SecretContent],
-        current: Option<&SecretContent>,
-    ) -> Result<SecretContent, Failure> {
-        self.0.compose(recipe, arguments, sources, current)
+    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
+        self.0.compose(composition)
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
         Err(Failure::bug(format!("a server has no effects, not even {}", effect.operation)))

@@ -2,6 +2,8 @@
 
 mod decide;
 
+use std::time::Duration;
+
 use aquifer_engine::supply::Claimant;
 use aquifer_engine::{Controller, Identity, Key, Kind, Object, Plan, Seen, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
@@ -71,6 +73,9 @@ impl Controller for Springs {
             of_run(Watch::subjects(self.kinds.spring.clone()), &self.run),
             of_run(claims.facts(claim), &self.run),
         ]
+    }
+    fn longest_backoff(&self) -> Option<Duration> {
+        Some(Duration::from_secs(10)) // one well that is refused must not keep the others waiting
     }
     fn shape(&self) -> Shape {
         Shape::of(FIELDS, &self.kinds.spring.kind, SPRINGS)

@@ -12,7 +12,7 @@ use crate::object::{Identity, Key, ObjectRef};
 use crate::outside::Verified;
 use crate::plan::{Mint, Seal};
 use crate::runtime::Runtime;
-use crate::secret::{SECRET, SecretContent, StoredSecret, encoded};
+use crate::secret::{Composition, SECRET, SecretContent, StoredSecret, encoded};
 
 impl Executor<'_> {
     pub(super) async fn mint(&self, mint: &Mint) -> Done {
@@ -65,7 +65,13 @@ impl Executor<'_> {
         }
         let contents: Vec<&SecretContent> = sources.iter().map(|source| &source.content).collect();
         let before = current.as_ref().map(|current| &current.content);
-        let content = match self.code.compose(&seal.recipe, &seal.arguments, &contents, before) {
+        let composition = Composition {
+            recipe: &seal.recipe,
+            arguments: &seal.arguments,
+            sources: &contents,
+            current: before,
+        };
+        let content = match self.code.compose(composition) {
             Ok(content) => content,
             Err(failure) => return Done::Failed(failure),
         };

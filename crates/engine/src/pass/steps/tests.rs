@@ -15,7 +15,7 @@ use crate::lease::Leadership;
 use crate::model::Model;
 use crate::object::{Identity, Kind};
 use crate::plan::{Mint, Recreate, Seal};
-use crate::secret::{SECRET, StoredSecret};
+use crate::secret::{Composition, SECRET, StoredSecret};
 use crate::store::Store;
 use crate::watch::{Wakes, Watch};
 
@@ -35,13 +35,8 @@ impl StepCode for Code {
     fn mint(&self, _: &str) -> Result<SecretContent, Failure> {
         Ok(BTreeMap::from([("key".to_owned(), Sealed::new("minted"))]))
     }
-    fn compose(
-        &self,
-        _: &str,
-        arguments: &Value,
-        sources: &[&SecretContent],
-        current: Option<&SecretContent>,
-    ) -> Result<SecretContent, Failure> {
+    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
+        let Composition { arguments, sources, current, .. } = composition;
         let made = self.composed.fetch_add(1, Ordering::SeqCst);
         let text = |secret: &SecretContent| secret["key"].expose_str().unwrap_or_default().to_owned();
         let joined = sources.iter().map(|source| text(source)).collect::<Vec<_>>().join("+");
@@ -313,13 +308,7 @@ impl StepCode for Hanging {
     fn mint(&self, _: &str) -> Result<SecretContent, Failure> {
         Err(Failure::bug("no recipe"))
     }
-    fn compose(
-        &self,
-        _: &str,
-        _: &Value,
-        _: &[&SecretContent],
-        _: Option<&SecretContent>,
-    ) -> Result<SecretContent, Failure> {
+    fn compose(&self, _: Composition<'_>) -> Result<SecretContent, Failure> {
         Err(Failure::bug("no recipe"))
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
