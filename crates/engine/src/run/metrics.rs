@@ -35,6 +35,17 @@ struct ControllerLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ServerLabels {
+    server: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ServerNameLabels {
+    server: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CallLabels {
     verb: &'static str,
     result: &'static str,
@@ -76,6 +87,8 @@ struct Inner {
     depth: Family<ControllerLabels, Gauge>,
     effects: Family<ControllerLabels, Counter>,
     panics: Family<ControllerLabels, Counter>,
+    served: Family<ServerLabels, Counter>,
+    served_seconds: Family<ServerNameLabels, Histogram>,
     calls: Family<CallLabels, Counter>,
     call_seconds: Family<VerbLabels, Histogram>,
     leading: Family<FamilyLabels, Gauge>,
@@ -94,6 +107,10 @@ impl Default for Metrics {
             depth: Family::default(),
             effects: Family::default(),
             panics: Family::default(),
+            served: Family::default(),
+            served_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, 16))
+            }),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.001, 2.0, 14))
@@ -120,6 +137,12 @@ impl Default for Metrics {
             "controller_live_passes",
             "Passes that read live because a cache fell behind",
             inner.live_passes.clone(),
+        );
+        registry.register("server_requests", "Requests by outcome", inner.served.clone());
+        registry.register(
+            "server_request_seconds",
+            "From a request to its reply, with the time that it waits for a change",
+            inner.served_seconds.clone(),
         );
         registry.register(
             "api_calls",
@@ -164,6 +187,12 @@ impl Metrics {
 
     pub(crate) fn panicked(&self, controller: &'static str) {
         self.inner.panics.get_or_create(&ControllerLabels { controller }).inc();
+    }
+
+    /// A request was answered.
+    pub(crate) fn served(&self, server: &'static str, outcome: &'static str, seconds: f64) {
+        self.inner.served.get_or_create(&ServerLabels { server, outcome }).inc();
+        self.inner.served_seconds.get_or_create(&ServerNameLabels { server }).observe(seconds);
     }
 
     pub(crate) fn depth(&self, controller: &'static str, depth: usize) {

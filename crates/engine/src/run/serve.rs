@@ -1,10 +1,17 @@
 //! Servers in the shape of controllers: `answer(request, snapshot, now) -> steps and a reply`. They hold no lease, every
-//! replica answers; so their steps may only create, or compare and swap.
+//! replica answers; so their steps may only create, or compare and swap. What must end in a deletion is recorded, and a controller
+//! deletes.
+
+mod changes;
+mod unknown;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aquifer_base::Uid;
 use async_trait::async_trait;
+use futures::Stream;
+use futures::stream::unfold;
 use jiff::Timestamp;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -12,21 +19,26 @@ use crate::cluster::Cluster;
 use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
 use crate::live::Live;
-use crate::object::Key;
+use crate::metrics::Metrics;
+use crate::object::{Key, ObjectRef, revision};
 use crate::outside::Outside;
 use crate::pass::{Done, Executor, StepCode, read_list, refresh};
 use crate::plan::{Effect, Expect, Stage, Step};
 use crate::runner::Context;
 use crate::runtime::Runtime;
 use crate::secret::{Composition, SecretContent};
-use crate::store::Store;
+use crate::store::{Progress, Store};
 use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
 use crate::watch::Watch;
 use crate::writer::Writer;
+use changes::{Changes, Following};
+use unknown::Unknown;
 
 /// Answers before a request is given up because the world keeps changing.
 const ROUNDS: usize = 8;
+/// Changes of a feed that come close together are answered once.
+const FEED_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a server does.
 #[async_trait]
@@ -38,7 +50,8 @@ pub trait Service: Send + Sync + 'static {
 
     /// Its name as field manager.
     fn name(&self) -> &'static str;
-    /// In whose name objects are made: key and uid of the owner.
+    /// In whose name objects are made: key and uid of the owner. What wakes this key among the server's watches is what a reply
+    /// waits for.
     fn owner(&self, request: &Self::Request) -> (Key, Option<Uid>);
     /// Decides on an answer. Pure. Steps are carried out before the reply is sent; absence is asked of [`View::get`].
     fn answer(&self, request: &Self::Request, view: &View<'_>, now: Timestamp) -> Answer<Self::Reply>;
@@ -53,11 +66,42 @@ pub trait Service: Send + Sync + 'static {
 }
 
 /// Steps, then a reply.
+#[must_use]
 pub struct Answer<R> {
     /// Created or compared and swapped before the reply.
     pub steps: Vec<Step>,
     /// What the caller gets when all of them succeeded. While steps write, the reply is decided again afterwards.
-    pub reply: R,
+    pub reply: Reply<R>,
+}
+
+/// When the caller gets which reply.
+pub enum Reply<R> {
+    /// This one, as soon as the steps have succeeded.
+    Now(R),
+    /// None yet: the answer is decided again when something changes, such as a grant that a controller stores. This one when the
+    /// request's time is over before.
+    Later {
+        /// The reply then.
+        otherwise: R,
+    },
+}
+
+impl<R> Answer<R> {
+    /// A reply without steps.
+    pub fn now(reply: R) -> Self {
+        Self { steps: Vec::new(), reply: Reply::Now(reply) }
+    }
+
+    /// Something must change before there is a reply; this one when the request's time is over before.
+    pub fn later(otherwise: R) -> Self {
+        Self { steps: Vec::new(), reply: Reply::Later { otherwise } }
+    }
+
+    /// With these steps first.
+    pub fn after(mut self, steps: Vec<Step>) -> Self {
+        self.steps = steps;
+        self
+    }
 }
 
 /// A service on a cluster.
@@ -67,6 +111,9 @@ pub struct Server<S> {
     stores: Stores,
     outside: Outside,
     runtime: Runtime,
+    metrics: Metrics,
+    changes: Arc<Changes>,
+    unknown: Unknown,
 }
 
 struct ServiceCode<'a, S>(&'a S);
@@ -88,9 +135,18 @@ impl<S: Service> StepCode for ServiceCode<'_, S> {
 }
 
 impl<S: Service> Server<S> {
-    /// A service that looks at these caches and writes to this cluster.
+    /// A service that looks at these caches and writes to this cluster. Nobody tells it of changes.
     pub fn new(service: S, cluster: Arc<dyn Cluster>, stores: Stores, runtime: Runtime) -> Self {
-        Self { service, cluster, stores, outside: Outside::default(), runtime }
+        Self {
+            service,
+            cluster,
+            stores,
+            outside: Outside::default(),
+            runtime,
+            metrics: Metrics::default(),
+            changes: Arc::default(),
+            unknown: Unknown::default(),
+        }
     }
 
     /// A service of a process. It looks at caches of its own, which the watches of the process fill from now on.
@@ -103,14 +159,86 @@ impl<S: Service> Server<S> {
             context.streams.subscribe(Arc::clone(&store), wake.clone());
             stores.add(store);
         }
-        // Changes wake nothing here, but a cache is kept only while its changes are taken.
-        context.runtime.spawn(async move { while woken.recv().await.is_some() {} });
         let cluster = Arc::new(Live::new(context.client.clone(), context.metrics.clone()));
-        Self::new(service, cluster, stores, context.runtime.clone())
+        let server = Self {
+            metrics: context.metrics.clone(),
+            ..Self::new(service, cluster, stores, context.runtime.clone())
+        };
+        let (changes, metrics, name) =
+            (Arc::clone(&server.changes), context.metrics.clone(), server.service.name());
+        context.runtime.spawn(async move {
+            while let Some(woken) = woken.recv().await {
+                if woken.panicked {
+                    metrics.panicked(name);
+                }
+                changes.tell(&woken);
+            }
+        });
+        server
     }
 
-    /// Answers one request.
-    pub async fn handle(&self, request: &S::Request) -> Result<S::Reply, Failure> {
+    /// Answers one request. A reply that must wait for something waits so long at most.
+    pub async fn handle(&self, request: &S::Request, within: Duration) -> Result<S::Reply, Failure> {
+        let mut changes = self.changes.follow(&self.service.owner(request).0);
+        self.reply(request, &mut changes, within).await
+    }
+
+    /// Answers a request, and again whenever the reply is another one. A failure ends the feed: who asked begins a new one. Every
+    /// reply is the latest, not all that there were.
+    pub fn feed(
+        self: Arc<Self>,
+        request: S::Request,
+    ) -> impl Stream<Item = Result<S::Reply, Failure>> + Send + use<S>
+    where
+        S::Reply: Clone + PartialEq + Sync,
+    {
+        struct Feed<S: Service> {
+            server: Arc<Server<S>>,
+            request: S::Request,
+            changes: Following,
+            last: Option<S::Reply>,
+        }
+        let changes = self.changes.follow(&self.service.owner(&request).0);
+        let begin = Feed { server: self, request, changes, last: None };
+        unfold(Some(begin), |feed| async {
+            let mut feed = feed?;
+            loop {
+                if feed.last.is_some() {
+                    feed.changes.changed().await;
+                    tokio::time::sleep(FEED_PAUSE).await;
+                }
+                match feed.server.reply(&feed.request, &mut feed.changes, Duration::MAX).await {
+                    Ok(reply) if feed.last.as_ref() == Some(&reply) => {}
+                    Ok(reply) => {
+                        feed.last = Some(reply.clone());
+                        return Some((Ok(reply), Some(feed)));
+                    }
+                    Err(failure) => return Some((Err(failure), None)),
+                }
+            }
+        })
+    }
+
+    /// Answers a request, and counts it.
+    async fn reply(
+        &self,
+        request: &S::Request,
+        changes: &mut Following,
+        within: Duration,
+    ) -> Result<S::Reply, Failure> {
+        let started = Runtime::instant();
+        let replied = self.wait_for_reply(request, changes, within).await;
+        let outcome = replied.as_ref().map_or_else(|failure| failure.class.as_str(), |_| "ok");
+        self.metrics.served(self.service.name(), outcome, started.elapsed().as_secs_f64());
+        replied
+    }
+
+    async fn wait_for_reply(
+        &self,
+        request: &S::Request,
+        changes: &mut Following,
+        within: Duration,
+    ) -> Result<S::Reply, Failure> {
         let (owner, owner_uid) = self.service.owner(request);
         let leadership = Leadership::always(); // servers hold no lease
         let code = ServiceCode(&self.service);
@@ -123,24 +251,47 @@ impl<S: Service> Server<S> {
             owner_uid: owner_uid.as_ref(),
             owner_version: None,
         };
+        let begun = Runtime::instant();
         let mut fresh = Fresh::default();
+        loop {
+            let otherwise = match self.settle(request, &executor, &mut fresh).await? {
+                Reply::Now(reply) => return Ok(reply),
+                Reply::Later { otherwise } => otherwise,
+            };
+            let left = within.saturating_sub(begun.elapsed());
+            if tokio::time::timeout(left, changes.changed()).await.is_err() {
+                return Ok(otherwise);
+            }
+            fresh = self.not_shown_yet(fresh);
+        }
+    }
+
+    /// Decides and carries out until there is nothing more to do.
+    async fn settle(
+        &self,
+        request: &S::Request,
+        executor: &Executor<'_>,
+        fresh: &mut Fresh,
+    ) -> Result<Reply<S::Reply>, Failure> {
         for _ in 0..ROUNDS {
-            let Some(answer) = self.look(request, &owner, &mut fresh).await? else { continue };
+            let Some(answer) = self.look(request, executor.owner, fresh).await? else { continue };
             if let Some(step) = answer.steps.iter().find(|step| !allowed(step)) {
                 return Err(Failure::bug(format!(
                     "a server may only create or compare and swap, not {step:?}"
                 )));
             }
             let mut settled = true;
-            for done in executor.stage(&Stage { steps: answer.steps }, &fresh).await {
+            for done in executor.stage(&Stage { steps: answer.steps }, fresh).await {
                 match done {
                     Done::Unchanged | Done::Acted => {}
                     Done::Wrote(target, object, _) => {
+                        self.unknown.forget(&target);
                         fresh.objects.insert(target, (object, self.runtime.now()));
                         settled = false;
                     }
                     Done::Stale(target) => {
-                        refresh(&*self.cluster, &mut fresh, target, self.runtime.now()).await?;
+                        self.unknown.forget(&target);
+                        refresh(&*self.cluster, fresh, target, self.runtime.now()).await?;
                         settled = false;
                     }
                     Done::NeedsFirmGround => {
@@ -155,7 +306,19 @@ impl<S: Service> Server<S> {
                 return Ok(answer.reply);
             }
         }
+        let owner = executor.owner;
         Err(Failure::new(Class::Transient, format!("the world around {owner} keeps changing; ask again")))
+    }
+
+    /// What was read or written and the caches do not show yet; the rest may have changed.
+    fn not_shown_yet(&self, mut fresh: Fresh) -> Fresh {
+        fresh.objects.retain(|target, (object, _)| {
+            object.as_ref().is_some_and(|object| {
+                let written = Progress::Revision(revision(object.resource_version()));
+                self.stores.shows(target, Some(object)) && !self.stores.reached(target, &written)
+            })
+        });
+        Fresh { objects: fresh.objects, ..Fresh::default() }
     }
 
     async fn look(
@@ -175,7 +338,7 @@ impl<S: Service> Server<S> {
         }
         for want in wants {
             match want {
-                Want::Object(target) => refresh(&*self.cluster, fresh, target, now).await?,
+                Want::Object(target) => self.read(fresh, target, now).await?,
                 Want::List(listing) => read_list(&*self.cluster, &self.outside, fresh, listing, now).await?,
                 // A caller waits: what takes long is asked by a controller, which puts the answer into a status.
                 Want::Answer(question) => {
@@ -186,6 +349,24 @@ impl<S: Service> Server<S> {
             }
         }
         Ok(None)
+    }
+
+    /// Reads an object. Of kinds that are watched, most that is not in the cache does not exist.
+    async fn read(&self, fresh: &mut Fresh, target: ObjectRef, now: Timestamp) -> Result<(), Failure> {
+        if !self.stores.get(&target).absent() {
+            return refresh(&*self.cluster, fresh, target, now).await;
+        }
+        if let Some(seen_at) = self.unknown.seen(&target)? {
+            fresh.objects.insert(target, (None, seen_at));
+            return Ok(());
+        }
+        let read = refresh(&*self.cluster, fresh, target.clone(), now).await;
+        if fresh.objects.get(&target).is_some_and(|(object, _)| object.is_none()) {
+            self.unknown.missed(&target, now);
+        } else {
+            self.unknown.found();
+        }
+        read
     }
 }
 

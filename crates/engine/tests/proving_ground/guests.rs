@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aquifer_base::{Sealed, Uid};
 use aquifer_engine::cluster::Cluster;
@@ -57,7 +58,7 @@ impl Service for Guests {
         let secret = SECRET.at(&visit.well.namespace, &format!("{}-guest-{}", visit.well.name, visit.guest));
         let key = view.get(&secret);
         if well.absent() {
-            return Answer { steps: Vec::new(), reply: Reply::NoSuchWell };
+            return Answer::now(Reply::NoSuchWell);
         }
         let mut steps = Vec::new();
         if key.absent() {
@@ -77,7 +78,7 @@ impl Service for Guests {
         }
         let reply =
             key.present().map_or(Reply::NotYet, |secret| Reply::Welcome { secret: secret.uid().to_owned() });
-        Answer { steps, reply }
+        Answer::now(reply).after(steps)
     }
     fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
         Ok(BTreeMap::from([("key".to_owned(), Sealed::new("a guest's key"))]))
@@ -106,11 +107,11 @@ async fn a_server_answers_from_live_reads_where_its_cache_has_nothing_and_makes_
         guest: "ada".into(),
     };
     let server = server(Arc::clone(&model) as Arc<dyn Cluster>, false);
-    assert_eq!(server.handle(&visit("b")).await, Ok(Reply::NoSuchWell));
-    let first = server.handle(&visit("a")).await.unwrap();
+    assert_eq!(server.handle(&visit("b"), Duration::ZERO).await, Ok(Reply::NoSuchWell));
+    let first = server.handle(&visit("a"), Duration::ZERO).await.unwrap();
     let writes = model.log().len();
     assert!(matches!(first, Reply::Welcome { .. }), "{first:?}");
-    assert_eq!(server.handle(&visit("a")).await.unwrap(), first);
+    assert_eq!(server.handle(&visit("a"), Duration::ZERO).await.unwrap(), first);
     assert_eq!(model.log().len(), writes, "a repeated request writes nothing");
 }
 
@@ -128,7 +129,7 @@ impl Runnable for Entrance {
             let watches = vec![Watch::subjects(kinds.well.clone())];
             let server = Server::start(Guests { kinds, greedy: false }, watches, &context);
             let visit = Visit { well: self.well, uid: self.uid, guest: "ada".into() };
-            let _ = self.answered.send(server.handle(&visit).await);
+            let _ = self.answered.send(server.handle(&visit, Duration::ZERO).await);
             context.shutdown.cancelled().await;
         })
     }
@@ -163,7 +164,7 @@ async fn a_server_that_wants_to_delete_is_refused_before_it_does_anything() {
     let made = model.put(&kinds.well, well(&kinds, "ns", "a", "run", &WellSpec::new(1, &[])));
     let server = server(Arc::clone(&model) as Arc<dyn Cluster>, true);
     let visit = Visit { well: made.key(), uid: Uid::new(made.uid()), guest: "ada".into() };
-    let failure = server.handle(&visit).await.unwrap_err();
+    let failure = server.handle(&visit, Duration::ZERO).await.unwrap_err();
     assert_eq!(failure.class, Class::Bug);
     assert_eq!(model.log(), Vec::<String>::new());
 }
@@ -184,7 +185,7 @@ async fn many_guests_at_two_replicas_beside_the_leader_lose_nothing_and_make_not
         let replica = &replicas[n % 2];
         async move {
             for _ in 0..20 {
-                match replica.handle(&visit).await {
+                match replica.handle(&visit, Duration::ZERO).await {
                     Ok(reply) => return (visit.guest, format!("{reply:?}")),
                     Err(failure) => assert_eq!(failure.class, Class::Transient, "{failure}"),
                 }

@@ -20,6 +20,7 @@ mod replaced;
 mod replicas;
 mod rules;
 mod scale;
+mod served;
 mod served_later;
 mod simulated;
 mod springs;

@@ -30,6 +30,7 @@ pub fn described() -> Vec<Described> {
     metrics.pass("", "", 0.0, 1);
     metrics.live_pass("");
     metrics.panicked("");
+    metrics.served("", "", 0.0);
     metrics.depth("", 0);
     metrics.api_call("", "", 0.0);
     metrics.leading("", true);

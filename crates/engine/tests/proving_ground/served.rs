@@ -1,0 +1,286 @@
+//! Servers beside controllers, in simulated time: replies that wait for a grant, feeds, and requests that end in a deletion. Every
+//! replica serves, one leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_base::{Field, Uid, Writer};
+use aquifer_engine::process::{Context, Family, Runnable};
+use aquifer_engine::serve::{Answer, Server, Service};
+use aquifer_engine::simulation::{Delays, Process, World, run};
+use aquifer_engine::{
+    Condition, Controller, Key, Kind, Plan, Record, Report, Shape, State, Step, SubjectOf, View, Watch,
+};
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::family::{Kinds, WellReason, WellSpec, spring, well, well_status};
+use crate::springs::Springs;
+
+const RUN: &str = "served";
+const LEAVERS: &str = "proving-leavers";
+
+/// What the owner of a well can ask.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wish {
+    /// How much it gets; waits until that is stored.
+    Grant,
+    /// That the well goes.
+    Leave,
+}
+
+struct Call {
+    well: Key,
+    wish: Wish,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    NoSuchWell,
+    NotYet,
+    Granted(u64),
+    /// The wish is stored; a controller sees to it.
+    Noted,
+}
+
+struct Desk {
+    kinds: Kinds,
+}
+
+impl Service for Desk {
+    type Request = Call;
+    type Reply = Told;
+
+    fn name(&self) -> &'static str {
+        "proving-desk"
+    }
+    fn owner(&self, call: &Call) -> (Key, Option<Uid>) {
+        (call.well.clone(), None)
+    }
+    fn answer(&self, call: &Call, view: &View<'_>, _: Timestamp) -> Answer<Told> {
+        let target = self.kinds.well.key(&call.well);
+        let seen = view.get(&target);
+        let Some(well) = seen.present() else {
+            return if seen.absent() { Answer::now(Told::NoSuchWell) } else { Answer::later(Told::NotYet) };
+        };
+        match call.wish {
+            Wish::Grant => match well_status(well).allotted {
+                Some(amount) => Answer::now(Told::Granted(amount)),
+                None => Answer::later(Told::NotYet),
+            },
+            Wish::Leave if well.at("/status/leaving").is_some() || well.deleting() => {
+                Answer::now(Told::Noted)
+            }
+            Wish::Leave => {
+                let record = Record::new(target, well.identity()).set("leaving", &true);
+                Answer::now(Told::Noted).after(vec![Step::Record(record)])
+            }
+        }
+    }
+}
+
+/// Deletes wells whose owners have said that they leave.
+struct Leavers {
+    kinds: Kinds,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Leaving {
+    leaving: Option<bool>,
+}
+
+const FIELDS: &[Field] = &[Field::of("Well", "status.conditions[Staying]", Writer::Controller(LEAVERS))];
+
+#[async_trait]
+impl Controller for Leavers {
+    type Spec = WellSpec;
+    type Status = Leaving;
+    type World = ();
+
+    fn name(&self) -> &'static str {
+        LEAVERS
+    }
+    fn kind(&self) -> Kind {
+        self.kinds.well.clone()
+    }
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch::subjects(self.kinds.well.clone())]
+    }
+    fn shape(&self) -> Shape {
+        Shape::of(FIELDS, "Well", LEAVERS)
+    }
+    fn observe(&self, _: &SubjectOf<Self>, _: &View<'_>) {}
+    fn decide(&self, subject: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {
+        let Some(well) = subject.object.as_ref().filter(|well| well.deleting.is_none()) else {
+            return Plan::none();
+        };
+        if well.status.leaving == Some(true) {
+            let target = self.kinds.well.key(&subject.key);
+            return Plan::none().stage(vec![Step::delete(target, well.identity())]);
+        }
+        let staying = Condition::new("Staying", State::True, WellReason::Up, "nobody leaves");
+        Plan::none().status(Report::new(&Leaving::default()).condition(staying))
+    }
+}
+
+/// Gives the server of a process to the test.
+struct Front(oneshot::Sender<Arc<Server<Desk>>>);
+
+impl Runnable for Front {
+    fn run(self: Box<Self>, context: Context) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let kinds = Kinds::new();
+            let watches = vec![Watch::subjects(kinds.well.clone())];
+            let _ = self.0.send(Arc::new(Server::start(Desk { kinds }, watches, &context)));
+            context.shutdown.cancelled().await;
+        })
+    }
+}
+
+/// Two processes with their servers.
+async fn two(world: &World) -> Vec<(Process, Arc<Server<Desk>>)> {
+    let mut started = Vec::new();
+    for name in ["one", "two"] {
+        let (give, server) = oneshot::channel();
+        let process = world.start(name, |_, _| {
+            let controllers: Vec<Box<dyn Runnable>> = vec![
+                Box::new(Springs { kinds: Kinds::new(), run: RUN.into() }),
+                Box::new(Leavers { kinds: Kinds::new() }),
+            ];
+            vec![Family { name: "proving".into(), controllers, servers: vec![Box::new(Front(give))] }]
+        });
+        started.push((process, server.await.expect("the process runs its server")));
+    }
+    started
+}
+
+fn play(script: impl AsyncFnOnce(&World, Vec<(Process, Arc<Server<Desk>>)>)) {
+    let kinds = Kinds::new();
+    let served = [kinds.well.clone(), kinds.spring.clone()];
+    let played = run(1, Delays::LONG, &served, async |world| {
+        let started = two(world).await;
+        script(world, started).await;
+    });
+    played.unwrap();
+}
+
+fn call(well: &str, wish: Wish) -> Call {
+    Call { well: Key::namespaced("ns", well), wish }
+}
+
+fn make_well(world: &World, name: &str, want: u64) {
+    let kinds = Kinds::new();
+    world.model.put(&kinds.well, well(&kinds, "ns", name, RUN, &WellSpec::new(want, &[])));
+}
+
+#[test]
+fn a_reply_waits_at_every_replica_until_the_grant_is_stored() {
+    play(async |world, started| {
+        let kinds = Kinds::new();
+        make_well(world, "a", 3);
+        let asked = started.iter().map(|(_, server)| async {
+            let told = server.handle(&call("a", Wish::Grant), Duration::from_mins(5)).await.unwrap();
+            let stored = well_status(&world.model.object(&kinds.well.at("ns", "a")).unwrap()).allotted;
+            (told, stored)
+        });
+        let grants = async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            world.model.put(&kinds.spring, spring(&kinds, "ns", RUN, 10));
+        };
+        let (told, ()) = tokio::join!(futures::future::join_all(asked), grants);
+        assert_eq!(told, [(Told::Granted(3), Some(3)), (Told::Granted(3), Some(3))]);
+    });
+}
+
+#[test]
+fn a_reply_that_waits_in_vain_comes_when_its_time_is_over_and_unknown_names_are_not_waited_for() {
+    play(async |world, started| {
+        make_well(world, "a", 3); // and no spring
+        let (process, server) = &started[0];
+        let begun = Instant::now();
+        let told = server.handle(&call("a", Wish::Grant), Duration::from_secs(30)).await;
+        assert_eq!(told, Ok(Told::NotYet));
+        let took = begun.elapsed();
+        assert!((30..40).contains(&took.as_secs()), "{took:?}");
+        let told = server.handle(&call("nobody", Wish::Grant), Duration::from_mins(5)).await;
+        assert_eq!(told, Ok(Told::NoSuchWell));
+        let metrics = process.metrics().text();
+        let counted = r#"aquifer_server_requests_total{server="proving-desk",outcome="ok"} 2"#;
+        assert!(metrics.contains(counted), "{metrics}");
+    });
+}
+
+#[test]
+fn who_invents_names_makes_few_reads_and_a_name_that_comes_into_being_is_known_at_once() {
+    play(async |world, started| {
+        let (_, server) = &started[0];
+        tokio::time::sleep(Duration::from_secs(30)).await; // the caches are complete
+        let reads = || world.history().iter().filter(|line| line.contains("/wells/")).count();
+        let ask = async |name: &str| server.handle(&call(name, Wish::Grant), Duration::ZERO).await;
+        let (before, begun) = (reads(), Instant::now());
+        let names: Vec<String> = (0..2000).map(|number| format!("invented-{}", number % 500)).collect();
+        let told = futures::future::join_all(names.iter().map(|name| ask(name))).await;
+        let (read, took) = (reads() - before, begun.elapsed());
+        let most = 100 + 20 * usize::try_from(took.as_secs() + 1).unwrap();
+        assert!((1..=most).contains(&read), "{read} reads in {took:?}");
+        let refused = told.iter().filter(|told| told.is_err()).count();
+        assert!(refused > 0 && told.contains(&Ok(Told::NoSuchWell)), "{refused} of 2000 were refused");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(ask("late").await, Ok(Told::NoSuchWell));
+        make_well(world, "late", 1);
+        let told = server.handle(&call("late", Wish::Grant), Duration::from_secs(1)).await;
+        assert!(told == Ok(Told::NoSuchWell) || told == Ok(Told::NotYet), "the watch may lag: {told:?}");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(ask("late").await, Ok(Told::NotYet));
+    });
+}
+
+#[test]
+fn a_feed_shows_every_lasting_state_once_and_the_latest_in_the_end() {
+    play(async |world, started| {
+        let kinds = Kinds::new();
+        make_well(world, "a", 3);
+        let server = Arc::clone(&started[1].1);
+        let mut feed = Box::pin(server.feed(call("a", Wish::Grant)));
+        world.model.put(&kinds.spring, spring(&kinds, "ns", RUN, 10));
+        assert_eq!(feed.next().await, Some(Ok(Told::Granted(3))));
+        for want in [5, 5, 8] {
+            make_well(world, "a", want);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        make_well(world, "b", 1); // somebody else's
+        assert_eq!(
+            feed.next().await,
+            Some(Ok(Told::Granted(8))),
+            "what lies between is not kept for slow readers"
+        );
+        let more = tokio::time::timeout(Duration::from_mins(10), feed.next()).await;
+        assert!(more.is_err(), "nothing has changed: {more:?}");
+        world.model.delete(&kinds.well.at("ns", "a"));
+        assert_eq!(feed.next().await, Some(Ok(Told::NoSuchWell)));
+    });
+}
+
+#[test]
+fn a_request_that_ends_in_a_deletion_is_recorded_by_any_replica_and_the_leader_deletes() {
+    play(async |world, started| {
+        let kinds = Kinds::new();
+        make_well(world, "a", 3);
+        make_well(world, "b", 3);
+        for (_, server) in &started {
+            assert_eq!(server.handle(&call("a", Wish::Leave), Duration::ZERO).await, Ok(Told::Noted));
+        }
+        assert!(world.rests(Duration::from_mins(1), Duration::from_mins(10)).await);
+        assert!(world.model.object(&kinds.well.at("ns", "a")).is_none());
+        assert!(world.model.object(&kinds.well.at("ns", "b")).is_some());
+        let deletes: Vec<String> =
+            world.history().into_iter().filter(|line| line.contains("DELETE")).collect();
+        assert_eq!(deletes.len(), 1, "{deletes:#?}");
+    });
+}
