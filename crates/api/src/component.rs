@@ -74,10 +74,25 @@ pub struct ComponentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ComponentObject>,
 
+    /// What is being given away of a supply that the component stands for: written before it is given, so that no leader gives it
+    /// twice. Empty when nothing is under way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<ComponentReservation>,
+
     /// Ready and more specific types.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// A part of a supply that is being given to somebody.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ComponentReservation {
+    /// The uid of whoever gets it.
+    pub uid: String,
+    /// How much, in the unit of the supply.
+    pub amount: u64,
 }
 
 /// One object of a component.

@@ -3,4 +3,5 @@
 pub mod cluster;
 pub(crate) mod compare;
 pub mod live;
+pub(crate) mod versions;
 pub(crate) mod writer;

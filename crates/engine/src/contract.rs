@@ -1,5 +1,6 @@
 //! What a family and the engine say to each other: subjects, worlds and watches on the way in, plans and statuses on the way out.
 
+pub(crate) mod bounds;
 pub mod controller;
 pub mod failure;
 pub mod intent;

@@ -19,7 +19,8 @@ mod run;
 pub mod simulation;
 
 pub use api::{cluster, live};
-pub(crate) use api::{compare, writer};
+pub(crate) use api::{compare, versions, writer};
+pub(crate) use contract::bounds;
 pub use contract::{
     controller, failure, intent, object, plan, question, secret, seen, status, subject, supply, view, watch,
 };
@@ -34,10 +35,12 @@ pub use failure::{Class, Failure, FailureReason};
 pub use intent::{Intent, OWNER, OWNER_UID, PAUSED, owner_key};
 pub use object::{Identity, Key, Kind, Object, ObjectRef};
 pub use plan::{Amend, Child, Deletion, Effect, Expect, Mint, Plan, Record, Recreate, Seal, Step};
-pub use question::Question;
+pub use question::{Answers, Question};
 pub use secret::{Composition, SecretContent};
 pub use seen::{Seen, Why};
-pub use status::{Condition, EventType, PauseReason, Report, Shape, State, Urgency, reason_in, state_in};
+pub use status::{
+    Condition, EventType, Generation, PauseReason, Report, Shape, State, Urgency, reason_in, state_in,
+};
 pub use subject::{Marks, Present, Subject, Unreadable};
 pub use view::View;
 pub use watch::{Wakes, Watch};

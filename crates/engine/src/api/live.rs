@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
 use crate::secret::{SECRET, StoredSecret, without_content};
+use crate::versions::Versions;
 
 /// A call that takes longer is given up; whether it happened is then not known.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -23,6 +24,7 @@ const PAGE: usize = 500;
 pub struct Live {
     client: Client,
     metrics: Metrics,
+    versions: Versions,
 }
 
 /// Turns off what kube would do by itself: retrying for minutes, and waiting for ever.
@@ -36,7 +38,20 @@ pub fn client_config(mut config: kube::Config) -> kube::Config {
 impl Live {
     /// The API server that `client` asks.
     pub fn new(client: Client, metrics: Metrics) -> Self {
-        Self { client, metrics }
+        Self { client, metrics, versions: Versions::default() }
+    }
+
+    /// The same, in the versions that the cluster serves.
+    pub(crate) fn speaking(self, versions: Versions) -> Self {
+        Self { versions, ..self }
+    }
+
+    fn path(&self, target: &ObjectRef) -> String {
+        path(&self.versions.served(&target.kind).key(&target.key))
+    }
+
+    fn collection(&self, kind: &Kind, namespace: &str) -> String {
+        collection(&self.versions.served(kind), namespace)
     }
 
     async fn call(&self, verb: &'static str, request: Request<Vec<u8>>) -> Result<Value, ApiError> {
@@ -56,8 +71,8 @@ impl Live {
 #[async_trait]
 impl Cluster for Live {
     async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
-        match self.call("get", request(Method::GET, &path(target), "", Vec::new())?).await {
-            Ok(value) => Ok(Some(without_content(&target.kind, Object(value)))),
+        match self.call("get", request(Method::GET, &self.path(target), "", Vec::new())?).await {
+            Ok(value) => Ok(Some(without_content(&target.kind, Object::of_kind(&target.kind, value)))),
             // Not so when the kind is not served: then nothing is known.
             Err(ApiError::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -65,7 +80,7 @@ impl Cluster for Live {
     }
 
     async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError> {
-        let base = collection(&listing.kind, &listing.namespace);
+        let base = self.collection(&listing.kind, &listing.namespace);
         let mut objects = Vec::new();
         let mut next = String::new();
         loop {
@@ -108,7 +123,7 @@ impl Cluster for Live {
     }
 
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
-        let (verb, request) = write_request(write)?;
+        let (verb, request) = self.write_request(write)?;
         let answer = self.call(verb, request).await.map_err(|error| match (&write.verb, error) {
             // What is made need not be there. Without a namespace it can only be what it refers to, such as the role of a binding.
             (Verb::Apply(_) | Verb::Create(_), ApiError::NotFound)
@@ -130,62 +145,66 @@ impl Cluster for Live {
         let gone = matches!(write.verb, Verb::Delete { .. })
             && answer.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null);
         let kept = !gone && answer["kind"] != "Status";
-        Ok(kept.then(|| without_content(&write.target.kind, Object(answer))))
+        let kind = &write.target.kind;
+        Ok(kept.then(|| without_content(kind, Object::of_kind(kind, answer))))
     }
 }
 
-fn write_request(write: &Write) -> Result<(&'static str, Request<Vec<u8>>), ApiError> {
-    const MERGE: &str = "application/merge-patch+json";
-    const APPLY: &str = "application/apply-patch+yaml";
-    const JSON_PATCH: &str = "application/json-patch+json";
-    const JSON: &str = "application/json";
-    let target = path(&write.target);
-    let manager = encode(&write.manager);
-    let request = match &write.verb {
-        Verb::Apply(body) => {
-            let path = format!("{target}?fieldManager={manager}&force=true");
-            ("apply", request(Method::PATCH, &path, APPLY, bytes(body))?)
-        }
-        Verb::Create(body) => {
-            let path = collection(&write.target.kind, &write.target.key.namespace);
-            let path = format!("{path}?fieldManager={manager}");
-            ("create", request(Method::POST, &path, JSON, bytes(body))?)
-        }
-        Verb::TryCreate(body) => {
-            let path = collection(&write.target.kind, &write.target.key.namespace);
-            let path = format!("{path}?fieldManager={manager}&dryRun=All");
-            ("dry-run", request(Method::POST, &path, JSON, bytes(body))?)
-        }
-        Verb::Replace(body) => {
-            let path = format!("{target}?fieldManager={manager}");
-            ("update", request(Method::PUT, &path, JSON, bytes(body))?)
-        }
-        Verb::Merge { body, status } => {
-            let sub = if *status { "/status" } else { "" };
-            let path = format!("{target}{sub}?fieldManager={manager}");
-            (if *status { "status" } else { "patch" }, request(Method::PATCH, &path, MERGE, bytes(body))?)
-        }
-        Verb::Unfinalize { finalizers, uid } => {
-            let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
-            for (at, name) in finalizers {
-                let place = format!("/metadata/finalizers/{at}");
-                operations.push(json!({"op": "test", "path": place, "value": name}));
-                operations.push(json!({"op": "remove", "path": place}));
+impl Live {
+    fn write_request(&self, write: &Write) -> Result<(&'static str, Request<Vec<u8>>), ApiError> {
+        const MERGE: &str = "application/merge-patch+json";
+        const APPLY: &str = "application/apply-patch+yaml";
+        const JSON_PATCH: &str = "application/json-patch+json";
+        const JSON: &str = "application/json";
+        let target = self.path(&write.target);
+        let bytes = |body: &Value| self.versions.translate(&write.target.kind, body).to_string().into_bytes();
+        let manager = encode(&write.manager);
+        let request = match &write.verb {
+            Verb::Apply(body) => {
+                let path = format!("{target}?fieldManager={manager}&force=true");
+                ("apply", request(Method::PATCH, &path, APPLY, bytes(body))?)
             }
-            let path = format!("{target}?fieldManager={manager}");
-            ("patch", request(Method::PATCH, &path, JSON_PATCH, bytes(&json!(operations)))?)
-        }
-        Verb::Delete { uid, resource_version } => {
-            let mut preconditions = json!({"uid": uid});
-            if let Some(version) = resource_version {
-                preconditions["resourceVersion"] = json!(version);
+            Verb::Create(body) => {
+                let path = self.collection(&write.target.kind, &write.target.key.namespace);
+                let path = format!("{path}?fieldManager={manager}");
+                ("create", request(Method::POST, &path, JSON, bytes(body))?)
             }
-            let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            Verb::TryCreate(body) => {
+                let path = self.collection(&write.target.kind, &write.target.key.namespace);
+                let path = format!("{path}?fieldManager={manager}&dryRun=All");
+                ("dry-run", request(Method::POST, &path, JSON, bytes(body))?)
+            }
+            Verb::Replace(body) => {
+                let path = format!("{target}?fieldManager={manager}");
+                ("update", request(Method::PUT, &path, JSON, bytes(body))?)
+            }
+            Verb::Merge { body, status } => {
+                let sub = if *status { "/status" } else { "" };
+                let path = format!("{target}{sub}?fieldManager={manager}");
+                (if *status { "status" } else { "patch" }, request(Method::PATCH, &path, MERGE, bytes(body))?)
+            }
+            Verb::Unfinalize { finalizers, uid } => {
+                let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+                for (at, name) in finalizers {
+                    let place = format!("/metadata/finalizers/{at}");
+                    operations.push(json!({"op": "test", "path": place, "value": name}));
+                    operations.push(json!({"op": "remove", "path": place}));
+                }
+                let path = format!("{target}?fieldManager={manager}");
+                ("patch", request(Method::PATCH, &path, JSON_PATCH, bytes(&json!(operations)))?)
+            }
+            Verb::Delete { uid, resource_version } => {
+                let mut preconditions = json!({"uid": uid});
+                if let Some(version) = resource_version {
+                    preconditions["resourceVersion"] = json!(version);
+                }
+                let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
                 "preconditions": preconditions});
-            ("delete", request(Method::DELETE, &target, JSON, bytes(&body))?)
-        }
-    };
-    Ok(request)
+                ("delete", request(Method::DELETE, &target, JSON, body.to_string().into_bytes())?)
+            }
+        };
+        Ok(request)
+    }
 }
 
 fn request(
@@ -199,10 +218,6 @@ fn request(
         builder = builder.header(http::header::CONTENT_TYPE, content_type);
     }
     builder.body(body).map_err(|error| ApiError::Invalid(format!("cannot be asked for as {path}: {error}")))
-}
-
-fn bytes(value: &Value) -> Vec<u8> {
-    value.to_string().into_bytes()
 }
 
 fn collection(kind: &Kind, namespace: &str) -> String {

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::Kind;
 use crate::plan::{Effect, Plan};
-use crate::question::Question;
+use crate::question::{Answers, Question};
 use crate::secret::{Composition, SecretContent};
 use crate::status::{Report, Shape};
 use crate::subject::Subject;
@@ -81,6 +81,12 @@ pub trait Controller: Send + Sync + 'static {
     /// Answers a question about the outside.
     async fn look(&self, question: &Question) -> Result<Value, Failure> {
         Err(Failure::bug(format!("{} cannot answer {question}", self.name())))
+    }
+    /// Runs beside the passes while this replica leads, for sources that tell of changes by themselves, such as a stream of events: what
+    /// they tell is handed in as the answer to a polled question, which is still polled in case something is missed. When it ends it
+    /// is begun again after a while.
+    async fn listen(&self, _answers: Answers) {
+        std::future::pending::<()>().await;
     }
     /// Makes the content of a Secret.
     fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {

@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::status::State;
+
 /// A Kubernetes kind with everything that is needed to address it. Written as a constant by the families.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Kind {
@@ -247,6 +249,20 @@ impl Object {
     pub fn condition(&self, kind: &str) -> Option<&Value> {
         let all = self.at("/status/conditions")?.as_array()?;
         all.iter().find(|condition| condition.get("type").is_some_and(|t| t == kind))
+    }
+
+    /// What a condition says of the present generation; none when it is absent, or about an earlier one. Where neither it nor the status
+    /// says which one it is about, as in some schemas, it counts.
+    pub fn current_state(&self, kind: &str) -> Option<State> {
+        let condition = self.condition(kind)?;
+        let current = self.observed(condition).is_none_or(|observed| observed >= self.generation());
+        current.then(|| State::parse(condition["status"].as_str().unwrap_or_default()))
+    }
+
+    /// Which generation a condition is about, as far as it is known.
+    pub(crate) fn observed(&self, condition: &Value) -> Option<i64> {
+        let said = condition.get("observedGeneration").or_else(|| self.at("/status/observedGeneration"));
+        said.and_then(Value::as_i64)
     }
 
     /// Reads the object as a typed one.

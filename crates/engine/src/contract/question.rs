@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Something to ask outside: of which source, and what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,5 +26,22 @@ impl Question {
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.source, self.about)
+    }
+}
+
+/// Where a controller hands in answers that it was not asked for just now, because a source tells of changes by itself.
+#[derive(Clone)]
+pub struct Answers(Arc<Put>);
+
+type Put = dyn Fn(&Question, Value) + Send + Sync;
+
+impl Answers {
+    pub(crate) fn new(put: impl Fn(&Question, Value) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(put))
+    }
+
+    /// The answer to a polled question, as of now. When it is another one, whoever polls it is woken; when nobody does, it is dropped.
+    pub fn put(&self, question: &Question, answer: &impl Serialize) {
+        (self.0)(question, serde_json::to_value(answer).unwrap_or_default());
     }
 }

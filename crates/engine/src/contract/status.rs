@@ -97,12 +97,27 @@ impl State {
 }
 
 /// Which parts of a kind's status one controller writes. Everything else in there belongs to others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Top-level fields, besides `conditions` and `observedGeneration`.
     pub fields: Vec<&'static str>,
     /// Condition types. `Ready` and `Progressing` must be among them for failures to show.
     pub conditions: Vec<&'static str>,
+    /// Where `observedGeneration` is.
+    pub generation: Generation,
+}
+
+/// Where a kind's status says which generation it is about. Schemas of others may lack the field: the server drops what they lack, and
+/// it would be written for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Generation {
+    /// In the status and in each condition.
+    #[default]
+    Everywhere,
+    /// In the status, and not in conditions.
+    Status,
+    /// Nowhere.
+    Nowhere,
 }
 
 impl Shape {
@@ -117,7 +132,15 @@ impl Shape {
         Self {
             fields: fields.filter(|name| *name != GENERATION).collect(),
             conditions: ours().filter_map(Field::condition).collect(),
+            generation: Generation::Everywhere,
         }
+    }
+
+    /// The same, where `observedGeneration` is not everywhere.
+    #[must_use]
+    pub fn generation(mut self, generation: Generation) -> Self {
+        self.generation = generation;
+        self
     }
 }
 
@@ -228,7 +251,7 @@ impl Report {
         };
         let says_ready = self.get(READY).is_some_and(|ready| ready.state == State::True);
         let was_ready = subject.condition(READY).is_some_and(|ready| {
-            ready["status"] == State::True.as_str() && ready[GENERATION] == subject.generation()
+            ready["status"] == State::True.as_str() && subject.observed(ready) == Some(subject.generation())
         });
         match failure.class {
             Class::Transient => {
@@ -271,7 +294,7 @@ pub(crate) fn change(subject: &Object, status: &Report, shape: &Shape, now: Time
         }
     }
     let generation = Value::from(subject.generation());
-    if live.get(GENERATION) != Some(&generation) {
+    if shape.generation != Generation::Nowhere && live.get(GENERATION) != Some(&generation) {
         body.insert(GENERATION.into(), generation);
     }
     let (conditions, changed, news) = conditions(subject, live, status, shape, now);
@@ -290,11 +313,11 @@ aquifer_base::reasons! {
 }
 
 /// What must be written so that the status of a subject says that it is paused, and changes in nothing else.
-pub(crate) fn paused(subject: &Object, now: Timestamp) -> Option<Change> {
+pub(crate) fn paused(subject: &Object, shape: &Shape, now: Timestamp) -> Option<Change> {
     let message = "nothing is written for this object, not even when it is deleted, while its annotation aquifer.storage/paused is true";
     let report = Report::default()
         .condition(Condition::new(PAUSED, State::True, PauseReason::Annotation, message).news());
-    let shape = Shape { fields: Vec::new(), conditions: Vec::new() };
+    let shape = Shape { generation: shape.generation, ..Shape::default() };
     let empty = Value::Object(Map::new());
     let live = subject.at("/status").unwrap_or(&empty);
     let (conditions, changed, news) = conditions(subject, live, &report, &shape, now);
@@ -347,24 +370,27 @@ fn conditions(
         let message = cut(&wanted.message, MESSAGE_LIMIT);
         let same_state = before.is_some_and(|c| text(c, "status") == wanted.state.as_str());
         let same_reason = same_state && before.is_some_and(|c| text(c, "reason") == wanted.reason);
-        let generation = subject.generation();
+        let generation =
+            (shape.generation == Generation::Everywhere).then(|| Value::from(subject.generation()));
         let same = same_reason
-            && before.is_some_and(|c| {
-                text(c, "message") == message && c.get("observedGeneration") == Some(&generation.into())
-            });
+            && before
+                .is_some_and(|c| text(c, "message") == message && c.get(GENERATION) == generation.as_ref());
         changed |= !same;
         if wanted.event.is_some() && !same_reason {
             news.push(wanted.clone());
         }
         let since = before.filter(|_| same_state).map(|c| text(c, "lastTransitionTime").to_owned());
-        result.push(json!({
+        let mut condition = json!({
             "type": wanted.kind,
             "status": wanted.state.as_str(),
             "reason": wanted.reason,
             "message": message,
-            "observedGeneration": generation,
             "lastTransitionTime": since.unwrap_or_else(|| seconds(now)),
-        }));
+        });
+        if let Some(generation) = generation {
+            condition[GENERATION] = generation;
+        }
+        result.push(condition);
     }
     (result, changed, news)
 }
@@ -398,7 +424,7 @@ mod tests {
     use Why::R;
 
     fn shape() -> Shape {
-        Shape { fields: vec!["phase", "ref"], conditions: vec!["Ready", "Odd"] }
+        Shape { fields: vec!["phase", "ref"], conditions: vec!["Ready", "Odd"], ..Shape::default() }
     }
 
     fn subject(status: &Value) -> Object {
@@ -425,6 +451,22 @@ mod tests {
         let first = change(&before, &ready(State::False), &shape(), at(0)).unwrap();
         let after = applied(&before, &first);
         assert_eq!(change(&after, &ready(State::False), &shape(), at(99)), None);
+    }
+
+    #[test]
+    fn a_schema_without_observed_generation_gets_none_and_needs_no_second_write() {
+        let cases = [(Generation::Status, Some(3)), (Generation::Nowhere, None)];
+        for (generation, expected) in cases {
+            let shape = shape().generation(generation);
+            let before = subject(&json!({}));
+            let first = change(&before, &ready(State::False), &shape, at(0)).unwrap();
+            assert_eq!(first.body.get(GENERATION).and_then(Value::as_i64), expected);
+            assert_eq!(first.body["conditions"][0].get(GENERATION), None);
+            let after = applied(&before, &first);
+            assert_eq!(change(&after, &ready(State::False), &shape, at(99)), None);
+            let paused = paused(&after, &shape, at(99)).unwrap();
+            assert!(!paused.body.to_string().contains(GENERATION), "{}", paused.body);
+        }
     }
 
     #[test]

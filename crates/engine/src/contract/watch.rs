@@ -42,6 +42,8 @@ pub struct Watch {
     pub(crate) kept: Kept,
     /// By a key, the labels of the objects that wake it.
     pub(crate) named_by: Option<SelectorFn>,
+    /// Versions of the kind that will do where the cluster does not serve its own.
+    pub(crate) versions: Vec<&'static str>,
     /// Each object wakes the owner that its marks name, and nobody else.
     pub(crate) children: bool,
     /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
@@ -60,6 +62,7 @@ impl Watch {
             group: None,
             kept: Kept::Content,
             named_by: None,
+            versions: Vec::new(),
             children: false,
             marks: vec![crate::intent::PREFIX.to_owned()],
         }
@@ -106,6 +109,13 @@ impl Watch {
     /// Only the object (in every namespace) of this name.
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Where the cluster does not serve the version of the kind, one of these will do; the first that is served. What is read and
+    /// written of it must be the same in all of them.
+    pub fn or_versions(mut self, versions: &[&'static str]) -> Self {
+        self.versions = versions.to_vec();
         self
     }
 

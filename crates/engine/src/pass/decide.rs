@@ -3,7 +3,9 @@
 use super::Pass;
 use super::erased::Observation;
 use super::observe::Looked;
+use crate::bounds;
 use crate::failure::{Class, Failure};
+use crate::object::Kind;
 use crate::plan::Plan;
 use crate::status::{Condition, READY, Report, State};
 
@@ -11,7 +13,8 @@ impl Pass<'_> {
     pub(super) async fn decide(&self, looked: &Looked) -> Result<Plan, Failure> {
         let unreadable = match &looked.observation {
             Observation::Seen(seen) => {
-                return self.controller.decision(&**seen, self.environment.now()).await;
+                let plan = self.controller.decision(&**seen, self.environment.now()).await?;
+                return self.within_bounds(plan);
             }
             Observation::Paused => return Ok(Plan::none()), // `round` has reported it
             Observation::Unreadable(unreadable) => unreadable,
@@ -22,5 +25,14 @@ impl Pass<'_> {
         let message = format!("{unreadable}; correct it, until then nothing is done for this object");
         report.set(Condition::new(READY, State::False, Class::Invalid.reason(), message).warning());
         Ok(Plan::none().status(report))
+    }
+
+    fn within_bounds(&self, plan: Plan) -> Result<Plan, Failure> {
+        let target = self.target();
+        let watched = |kind: &Kind| *kind == target.kind || !self.stores.of(kind).is_empty();
+        match bounds::beyond(&plan, &target, watched) {
+            Some(why) => Err(Failure::bug(format!("the plan for {target} is not carried out: {why}"))),
+            None => Ok(plan),
+        }
     }
 }

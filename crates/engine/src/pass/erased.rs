@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::intent::Intent;
 use crate::object::{Key, Kind, Object};
 use crate::plan::{Effect, Plan};
-use crate::question::Question;
+use crate::question::{Answers, Question};
 use crate::secret::{Composition, SecretContent};
 use crate::status::{Report, Shape, fields_of};
 use crate::subject::{Present, Subject, Unreadable};
@@ -44,6 +44,7 @@ pub(crate) trait Erased: StepCode {
     async fn decision(&self, seen: &(dyn Any + Send + Sync), now: Timestamp) -> Result<Plan, Failure>;
     fn summarize(&self, report: &mut Report, deleting: bool);
     async fn look(&self, question: &Question) -> Result<Value, Failure>;
+    async fn listen(&self, answers: Answers);
     fn bootstrap(&self) -> Vec<Value>;
     fn longest_backoff(&self) -> Option<Duration>;
     fn resync(&self) -> Duration;
@@ -118,6 +119,9 @@ impl<C: Controller> Erased for C {
 
     async fn look(&self, question: &Question) -> Result<Value, Failure> {
         Controller::look(self, question).await
+    }
+    async fn listen(&self, answers: Answers) {
+        Controller::listen(self, answers).await;
     }
     fn bootstrap(&self) -> Vec<Value> {
         Controller::bootstrap(self).into_iter().map(Intent::into_value).collect()

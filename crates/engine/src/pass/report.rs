@@ -50,7 +50,7 @@ impl Pass<'_> {
 
     /// Says that the user has paused the subject, and leaves everything else in its status alone.
     pub(super) async fn report_paused(&self, subject: &Object, outcome: &mut Outcome) -> Result<(), Failure> {
-        if let Some(change) = paused(subject, self.environment.now()) {
+        if let Some(change) = paused(subject, &self.controller.shape(), self.environment.now()) {
             return self.send_status(subject, change, "paused", outcome).await;
         }
         outcome.status = StatusOutcome::Reported;

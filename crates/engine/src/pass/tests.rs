@@ -57,7 +57,11 @@ impl<F: Fn(&Known) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
         vec![CHILD]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: vec!["phase", "intent"], conditions: vec!["Ready", "Progressing"] }
+        Shape {
+            fields: vec!["phase", "intent"],
+            conditions: vec!["Ready", "Progressing"],
+            ..Shape::default()
+        }
     }
     fn observe(&self, _: &SubjectOf<Self>, _: &View<'_>) {}
     fn decide(&self, subject: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {

@@ -95,7 +95,10 @@ impl Polls {
     ) -> BTreeSet<Key> {
         let mut inner = self.lock();
         let Some(polled) = inner.questions.get_mut(question) else { return BTreeSet::new() };
+        let newer = polled.answer.as_ref().is_some_and(|(_, known_at)| *known_at > asked_at);
         let news = match value {
+            // What was told meanwhile is newer.
+            Ok(_) if newer => false,
             Ok(value) => {
                 let news = polled.answer.as_ref().is_none_or(|(known, _)| *known != value);
                 (polled.failing, polled.failures) = (None, 0);
@@ -162,7 +165,8 @@ mod tests {
         assert_eq!(polls.get(&level()), Seen::Known { value: json!(1), read_at: NOW + MINUTE });
         assert_eq!(polls.put(&level(), Err("away".into()), NOW).len(), 0);
         assert!(polls.get(&level()).known().is_some(), "the last answer stays, with its age");
-        assert_eq!(polls.put(&level(), Ok(json!(2)), NOW).len(), 2);
+        assert_eq!(polls.put(&level(), Ok(json!(2)), NOW).len(), 0, "a newer one is known");
+        assert_eq!(polls.put(&level(), Ok(json!(2)), NOW + MINUTE).len(), 2);
         assert_eq!(polls.next(&level(), 0.5), Some(MINUTE), "as often as the most curious wants");
         polls.forget(&one);
         assert_eq!(polls.next(&level(), 0.5), Some(MINUTE * 2));

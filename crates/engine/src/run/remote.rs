@@ -1,20 +1,24 @@
-//! Decisions over HTTP: the same `decide`, in another process. World and Plan are data, so nothing changes but the distance.
+//! Decisions made by another process of this machine: the same `decide`, behind a Unix socket. World and Plan are data, so nothing
+//! changes but the distance. Who may open the socket's file may decide: nobody but its owner.
 
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::post;
 use axum::{Json, Router};
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::net::{UnixListener, UnixStream};
 
 use crate::controller::{Controller, SubjectOf};
 use crate::failure::{Class, Failure};
@@ -24,19 +28,12 @@ use crate::subject::Subject;
 
 /// A decision that takes longer is given up.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A plan larger than this is nobody's honest answer.
-const LARGEST: usize = 4 << 20;
+/// What is larger, a world or a plan, is not sent.
+const LARGEST: usize = 32 << 20;
 
-/// The version of the envelope. It changes with every change of what subjects and plans look like as JSON: two releases that
-/// understand each other only half must not decide for each other.
-const VERSION: u32 = 2;
-
-/// What is sent, either way.
-#[derive(Serialize, Deserialize)]
-struct Envelope<T> {
-    version: u32,
-    content: T,
-}
+/// The version of all paths. It changes with every change of what subjects and plans look like as JSON: two releases that understand
+/// each other only half must not decide for each other.
+const VERSION: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 struct Asked<S, W> {
@@ -45,117 +42,217 @@ struct Asked<S, W> {
     now: Timestamp,
 }
 
-fn wrap<T>(content: T) -> Envelope<T> {
-    Envelope { version: VERSION, content }
+fn path(controller: &str) -> String {
+    format!("/v{VERSION}/{controller}/decide")
 }
 
-/// Reads an envelope: the version first, because the content of another version may be anything.
-fn unwrap_envelope<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: u32,
-    }
-    let Version { version } =
-        serde_json::from_slice(body).map_err(|error| format!("not an envelope: {error}"))?;
-    if version != VERSION {
-        return Err(format!(
-            "it has version {version}, and this process speaks version {VERSION}; run the same release on both sides"
-        ));
-    }
-    let envelope: Envelope<T> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    Ok(envelope.content)
-}
+/// The decisions of several controllers, to be made for another process.
+#[derive(Default)]
+#[must_use]
+pub struct Decisions(Router);
 
-/// Serves a controller's decisions at `POST /decide`.
-pub fn router<C: Controller>(controller: Arc<C>) -> Router {
-    async fn decide<C: Controller>(
-        State(controller): State<Arc<C>>,
-        body: Bytes,
-    ) -> Result<Json<Envelope<Plan>>, (StatusCode, String)> {
-        let asked: Asked<SubjectOf<C>, C::World> = unwrap_envelope(&body)
-            .map_err(|why| (StatusCode::BAD_REQUEST, format!("cannot read the question: {why}")))?;
-        Ok(Json(wrap(controller.decide(&asked.subject, &asked.world, asked.now))))
+impl Decisions {
+    /// Those of one more controller.
+    pub fn of<C: Controller>(self, controller: Arc<C>) -> Self {
+        async fn decide<C: Controller>(
+            State(controller): State<Arc<C>>,
+            body: Bytes,
+        ) -> Result<Json<Plan>, (StatusCode, String)> {
+            let asked: Asked<SubjectOf<C>, C::World> = serde_json::from_slice(&body)
+                .map_err(|why| (StatusCode::BAD_REQUEST, format!("cannot read the question: {why}")))?;
+            Ok(Json(controller.decide(&asked.subject, &asked.world, asked.now)))
+        }
+        let path = path(controller.name());
+        Self(self.0.route(&path, post(decide::<C>).with_state(controller)))
     }
-    Router::new().route("/decide", post(decide::<C>)).with_state(controller)
+
+    /// Makes them for whoever opens this socket, which is made anew. Nobody but the user of this process can.
+    pub async fn serve(self, socket: &Path) -> io::Result<()> {
+        if let Err(error) = UnixStream::connect(socket).await {
+            // Left by a process that has ended.
+            if error.kind() == io::ErrorKind::ConnectionRefused {
+                std::fs::remove_file(socket)?;
+            }
+        }
+        let listener = UnixListener::bind(socket)?;
+        std::fs::set_permissions(socket, Permissions::from_mode(0o600))?;
+        let unknown = async || {
+            let said = format!("only decisions of version {VERSION} are made here, for certain controllers");
+            (StatusCode::NOT_FOUND, said)
+        };
+        let router = self.0.fallback(unknown).layer(DefaultBodyLimit::max(LARGEST));
+        axum::serve(listener, router).await
+    }
 }
 
 /// Another process that decides.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Remote {
-    url: Uri,
-    client: Client<HttpConnector, Full<Bytes>>,
+    socket: PathBuf,
 }
 
 impl Remote {
-    /// The process whose decisions are at this URL.
-    pub fn new(url: Uri) -> Self {
-        Self { url, client: Client::builder(TokioExecutor::new()).build_http() }
+    /// The process that makes decisions at this socket.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
     }
 
-    /// Asks for a decision. No answer is transient trouble: nothing is done without one.
+    /// Asks for a decision of a controller. No answer is transient trouble: nothing is done without one.
     pub async fn decide<Spec: Serialize, Status: Serialize, W: Serialize>(
         &self,
+        controller: &str,
         subject: &Subject<Spec, Status>,
         world: &W,
         now: Timestamp,
     ) -> Result<Plan, Failure> {
-        let asked = wrap(Asked { subject, world, now });
+        let asked = Asked { subject, world, now };
         let body =
             serde_json::to_vec(&asked).map_err(|e| Failure::bug(format!("cannot encode a world: {e}")))?;
-        tokio::time::timeout(DEADLINE, self.post(body))
+        if body.len() > LARGEST {
+            return Err(too_large(&format!("what is known of {}", subject.key)));
+        }
+        tokio::time::timeout(DEADLINE, self.post(controller, body))
             .await
             .unwrap_or_else(|_| Err(self.trouble(&format!("no answer within {} s", DEADLINE.as_secs()))))
     }
 
-    async fn post(&self, body: Vec<u8>) -> Result<Plan, Failure> {
-        let request = Request::post(self.url.clone())
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(Full::from(body))
-            .map_err(|error| self.trouble(&error))?;
-        let answer = self.client.request(request).await.map_err(|error| self.trouble(&error))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), LARGEST)
-            .collect()
+    async fn post(&self, controller: &str, body: Vec<u8>) -> Result<Plan, Failure> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.trouble(&error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.trouble(&error))?;
-        let body = body.to_bytes();
+        let request = Request::post(path(controller))
+            .header(HOST, "localhost")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::<Bytes>::from(body))
+            .map_err(|error| self.trouble(&error))?;
+        let asked = async {
+            let answer = sender.send_request(request).await.map_err(|error| self.trouble(&error))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| {
+                if error.is::<LengthLimitError>() { too_large("the plan") } else { self.trouble(&error) }
+            })?;
+            Ok::<_, Failure>((status, body.to_bytes()))
+        };
+        // The connection moves only while it is polled, and ends with this request.
+        let mut connection = std::pin::pin!(connection);
+        let mut asked = std::pin::pin!(asked);
+        let (status, body) = tokio::select! {
+            biased;
+            answered = &mut asked => answered?,
+            ended = &mut connection => match ended {
+                Ok(()) => asked.await?,
+                Err(error) => return Err(self.trouble(&error)),
+            },
+        };
         if status != StatusCode::OK {
             let said = String::from_utf8_lossy(&body);
             return Err(self.trouble(&format!("it answered {status}: {}", cut(&said, 500))));
         }
-        unwrap_envelope(&body).map_err(|why| self.trouble(&format!("cannot read the answer: {why}")))
+        serde_json::from_slice(&body).map_err(|why| self.trouble(&format!("cannot read the answer: {why}")))
     }
 
     fn trouble(&self, what: &impl ToString) -> Failure {
+        let socket = self.socket.display();
         Failure::new(
             Class::Transient,
-            format!("cannot get a decision from {}: {}", self.url, what.to_string()),
+            format!(
+                "cannot get a decision from {socket}: {}; both sides must run the same release",
+                what.to_string()
+            ),
         )
     }
 }
 
+/// Trying again would not help.
+fn too_large(what: &str) -> Failure {
+    let most = LARGEST >> 20;
+    Failure::new(
+        Class::Invalid,
+        format!("{what} is larger than the {most} MiB that can be sent to the process that decides"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use axum::routing::any;
     use serde_json::json;
 
-    fn open(body: &serde_json::Value) -> Result<Plan, String> {
-        unwrap_envelope(body.to_string().as_bytes())
+    use super::*;
+    use crate::object::Key;
+
+    /// A process that answers everything like this.
+    async fn answering(status: StatusCode, body: Bytes) -> (PathBuf, tokio::task::JoinHandle<()>) {
+        let socket = std::env::temp_dir().join(format!("aquifer-decides-{:x}.socket", fastrand::u64(..)));
+        let router = Router::new().route(&path("wells"), any(async move || (status, body)));
+        let decisions = Decisions(router);
+        let at = socket.clone();
+        let task = tokio::spawn(async move { decisions.serve(&at).await.unwrap() });
+        while UnixStream::connect(&socket).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        (socket, task)
     }
 
-    #[test]
-    fn an_envelope_of_another_version_is_refused_before_its_content_is_read() {
-        let content = json!(Plan::none());
-        assert_eq!(open(&json!({"version": VERSION, "content": content})), Ok(Plan::none()));
-        for body in [json!({"version": 7, "content": content}), json!({"version": 7, "other": true})] {
-            let refused = open(&body).unwrap_err();
-            assert!(refused.contains("version 7") && refused.contains("the same release"), "{refused}");
+    async fn ask(socket: &Path, world: &impl Serialize) -> Result<Plan, Failure> {
+        let subject: Subject<(), ()> = Subject { key: Key::cluster("x"), object: None };
+        Remote::new(socket).decide("wells", &subject, world, Timestamp::UNIX_EPOCH).await
+    }
+
+    #[tokio::test]
+    async fn only_a_plan_is_taken_for_one() {
+        let cases = [
+            (StatusCode::OK, json!(Plan::none()).to_string(), None),
+            (StatusCode::OK, "3".into(), Some("cannot read the answer")),
+            (StatusCode::NOT_FOUND, "only version 9".into(), Some("only version 9")),
+            (StatusCode::PAYLOAD_TOO_LARGE, String::new(), Some("413")),
+        ];
+        for (status, body, expected) in cases {
+            let (socket, task) = answering(status, body.into()).await;
+            match (ask(&socket, &()).await, expected) {
+                (Ok(plan), None) => assert_eq!(plan, Plan::none()),
+                (Err(failure), Some(said)) => {
+                    assert!(failure.message.contains(said) && failure.class == Class::Transient, "{failure}");
+                }
+                (got, expected) => panic!("{got:?} instead of {expected:?}"),
+            }
+            task.abort();
+            std::fs::remove_file(socket).unwrap();
         }
     }
 
-    #[test]
-    fn what_has_no_version_is_refused() {
-        assert!(open(&json!(Plan::none())).unwrap_err().contains("not an envelope"));
-        assert!(open(&json!({"version": VERSION, "content": 3})).is_err());
+    #[tokio::test]
+    async fn what_is_too_large_either_way_is_not_tried_again() {
+        let large = "x".repeat(LARGEST + 1);
+        let refused = ask(Path::new("/nowhere"), &large).await.unwrap_err();
+        assert!(refused.class == Class::Invalid && refused.message.contains("32 MiB"), "{refused}");
+        let (socket, task) = answering(StatusCode::OK, large.into()).await;
+        let refused = ask(&socket, &()).await.unwrap_err();
+        assert!(refused.class == Class::Invalid && refused.message.contains("the plan"), "{refused}");
+        task.abort();
+        std::fs::remove_file(socket).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_somebody_serves_is_not_taken_away_and_one_that_was_left_is_made_anew() {
+        let (socket, task) = answering(StatusCode::OK, json!(Plan::none()).to_string().into()).await;
+        let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let taken = Decisions::default().serve(&socket).await.unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        task.abort();
+        let _ = task.await;
+        let at = socket.clone();
+        let next = tokio::spawn(async move { Decisions::default().serve(&at).await.unwrap() });
+        let failure = loop {
+            let failure = ask(&socket, &()).await.unwrap_err();
+            if !failure.message.contains("refused") {
+                break failure;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(failure.message.contains("only decisions of version 3"), "{failure}");
+        next.abort();
+        std::fs::remove_file(socket).unwrap();
     }
 }

@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::object::{Key, Object, ObjectRef};
 use crate::outside::Outside;
 use crate::pass::{Environment, Erased, Outcome, Pass};
-use crate::question::Question;
+use crate::question::{Answers, Question};
 use crate::queue::{PassEnd, Queue, Turn};
 use crate::runtime::Runtime;
 use crate::store::{Store, Woken};
@@ -43,6 +43,9 @@ const CONCURRENT_PASSES: usize = 32;
 const LOOK_DEADLINE: Duration = Duration::from_secs(30);
 /// How long passes that run may take to finish when the process stops.
 const DRAIN: Duration = Duration::from_secs(20);
+/// How long until a controller that has stopped listening to its sources listens again; it grows from the first to the last.
+const LISTEN_FIRST: Duration = Duration::from_secs(1);
+const LISTEN_LAST: Duration = Duration::from_mins(1);
 /// Answers that nobody asked for again are dropped after this.
 const ANSWER_LIFE: Duration = Duration::from_hours(1);
 
@@ -90,6 +93,7 @@ async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
         stores.add(store);
     }
     let live = Live::new(context.client.clone(), context.metrics.clone());
+    let live = live.speaking(context.streams.versions());
     let runtime = context.runtime.clone();
     let shared = Arc::new(Shared {
         events: Events::new(controller.name(), runtime.clone()),
@@ -137,7 +141,7 @@ impl Runner {
         let mut resync = self.context.resync.clone();
         let mut resync_timer = Runtime::instant() + self.shared.controller.resync();
         // Whether all keys have been woken since leadership began, or since a resync was due.
-        let (mut all_woken, mut bootstrapped) = (false, false);
+        let (mut all_woken, mut bootstrapped, mut listening) = (false, false, false);
         // Without a Lease nobody has led before: the first lists are new enough.
         let mut led = self.context.leadership.is_always();
         loop {
@@ -146,6 +150,9 @@ impl Runner {
             if leads {
                 if !led {
                     self.require_lists();
+                }
+                if !std::mem::replace(&mut listening, true) {
+                    self.shared.runtime.spawn(listen(Arc::clone(&self.shared)));
                 }
                 if !all_woken {
                     self.wake_all();
@@ -374,6 +381,26 @@ async fn poll(shared: Arc<Shared>, question: Question) {
             Some(pause) => tokio::time::sleep(pause).await,
             None => return,
         }
+    }
+}
+
+/// Lets the family's code listen to sources that tell of changes by themselves, again whenever it ends.
+async fn listen(shared: Arc<Shared>) {
+    let mut pause = LISTEN_FIRST;
+    loop {
+        let begun = Runtime::instant();
+        let heard = Arc::clone(&shared);
+        let answers = Answers::new(move |question, value| {
+            let keys = heard.outside.polls.put(question, Ok(value), heard.runtime.now());
+            if !keys.is_empty() {
+                let _ = heard.wake.send(Woken { keys, ..Woken::default() });
+            }
+        });
+        if AssertUnwindSafe(shared.controller.listen(answers)).catch_unwind().await.is_err() {
+            shared.metrics.panicked(shared.controller.name());
+        }
+        pause = if begun.elapsed() > LISTEN_LAST { LISTEN_FIRST } else { (pause * 2).min(LISTEN_LAST) };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -159,7 +159,8 @@ impl<S: Service> Server<S> {
             context.streams.subscribe(Arc::clone(&store), wake.clone());
             stores.add(store);
         }
-        let cluster = Arc::new(Live::new(context.client.clone(), context.metrics.clone()));
+        let live = Live::new(context.client.clone(), context.metrics.clone());
+        let cluster = Arc::new(live.speaking(context.streams.versions()));
         let server = Self {
             metrics: context.metrics.clone(),
             ..Self::new(service, cluster, stores, context.runtime.clone())

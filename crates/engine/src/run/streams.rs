@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::object::{Kind, Object};
 use crate::runtime::Runtime;
 use crate::store::{Store, Woken};
+use crate::versions::Versions;
 use crate::watch::Scope;
 
 /// How long until a kind that is not served is looked for again: the family starts when it appears. It grows, because some kinds
@@ -47,6 +48,7 @@ pub struct Streams {
     client: Client,
     runtime: Runtime,
     metrics: Metrics,
+    versions: Versions,
     by_scope: Arc<Mutex<BTreeMap<Scope, Arc<Stream>>>>,
 }
 
@@ -105,12 +107,18 @@ struct Subscriber {
 impl Streams {
     /// No watch yet.
     pub fn new(client: Client, runtime: Runtime, metrics: Metrics) -> Self {
-        Self { client, runtime, metrics, by_scope: Arc::default() }
+        Self { client, runtime, metrics, versions: Versions::default(), by_scope: Arc::default() }
+    }
+
+    /// In which versions the cluster serves what is watched.
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions.clone()
     }
 
     /// Keeps a cache equal to the cluster from now on, as long as somebody listens to what it wakes.
     pub(crate) fn subscribe(&self, store: Arc<Store>, wakes: UnboundedSender<Woken>) {
         let scope = store.watch().scope();
+        self.versions.add(&scope.kind, &store.watch().versions);
         let mut streams = lock(&self.by_scope);
         let stream = streams.entry(scope.clone()).or_default();
         lock(&stream.subscribers).push(Subscriber { store, wakes });
@@ -119,7 +127,8 @@ impl Streams {
             return;
         }
         let (all, stream) = (Arc::clone(&self.by_scope), Arc::clone(stream));
-        let (runtime, metrics) = (self.runtime.clone(), self.metrics.clone());
+        let (runtime, metrics, versions) =
+            (self.runtime.clone(), self.metrics.clone(), self.versions.clone());
         let heard = {
             let (runtime, scope, stream) = (runtime.clone(), scope.clone(), Arc::clone(&stream));
             move || {
@@ -130,7 +139,7 @@ impl Streams {
         let client = contact::noting(self.client.clone(), heard);
         self.runtime.spawn(async move {
             loop {
-                stream.run(client.clone(), &runtime, &scope).await;
+                stream.run(client.clone(), &runtime, &versions, &scope).await;
                 let mut streams = lock(&all);
                 if lock(&stream.subscribers).is_empty() {
                     streams.remove(&scope);
@@ -150,14 +159,22 @@ impl Streams {
 
 impl Stream {
     /// Runs until nobody listens any more.
-    async fn run(&self, client: Client, runtime: &Runtime, scope: &Scope) {
+    async fn run(&self, client: Client, runtime: &Runtime, versions: &Versions, scope: &Scope) {
         let mut trouble = Trouble::default();
-        while self.watch(client.clone(), runtime, scope, &mut trouble).await {}
+        while self.watch(client.clone(), runtime, versions, scope, &mut trouble).await {}
     }
 
     /// Lists and watches until that must be begun anew. False when nobody listens any more.
-    async fn watch(&self, client: Client, runtime: &Runtime, scope: &Scope, trouble: &mut Trouble) -> bool {
-        let mut events = watcher::watcher(api(client, scope), config(scope)).boxed();
+    async fn watch(
+        &self,
+        client: Client,
+        runtime: &Runtime,
+        versions: &Versions,
+        scope: &Scope,
+        trouble: &mut Trouble,
+    ) -> bool {
+        let served = versions.served(&scope.kind).into_owned();
+        let mut events = watcher::watcher(api(client.clone(), &served, scope), config(scope)).boxed();
         *lock(&self.heard) = None;
         let begun = Runtime::instant();
         let mut listed: Option<Instant> = None;
@@ -200,6 +217,9 @@ impl Stream {
                     }
                 }
                 Some(Err(error)) if is_not_served(&error) => {
+                    if versions.look(&client, &scope.kind).await {
+                        return true;
+                    }
                     // From here on kube's watcher only watches: it would never list what appears.
                     let listening = self.not_served(scope);
                     tokio::select! {
@@ -276,8 +296,8 @@ impl Stream {
     }
 }
 
-fn api(client: Client, scope: &Scope) -> Api<DynamicObject> {
-    let resource = resource(&scope.kind);
+fn api(client: Client, kind: &Kind, scope: &Scope) -> Api<DynamicObject> {
+    let resource = resource(kind);
     match &scope.namespace {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
         None => Api::all_with(client, &resource),

@@ -6,6 +6,7 @@ use crate::object::{Key, Kind, ObjectRef};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub group: String,
+    pub version: String,
     pub plural: String,
     pub namespace: String,
     pub name: Option<String>,
@@ -21,7 +22,7 @@ impl Address {
             "apis" => parts.next()?,
             _ => return None,
         };
-        let _version = parts.next()?;
+        let version = parts.next()?;
         let mut plural = parts.next()?;
         let mut namespace = String::new();
         let mut rest: Vec<String> = parts.collect();
@@ -31,7 +32,7 @@ impl Address {
             plural = rest.remove(0);
         }
         let mut rest = rest.into_iter();
-        Some(Self { group, plural, namespace, name: rest.next(), subresource: rest.next() })
+        Some(Self { group, version, plural, namespace, name: rest.next(), subresource: rest.next() })
     }
 
     /// The object of this kind that is meant; none for a whole collection.
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     fn parsed(path: &str) -> (String, String, String, Option<String>, Option<String>) {
-        let Address { group, plural, namespace, name, subresource } = Address::parse(path).unwrap();
+        let Address { group, plural, namespace, name, subresource, .. } = Address::parse(path).unwrap();
         (group, plural, namespace, name, subresource)
     }
 

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::Service;
 
 use super::address::{Address, Query};
@@ -73,7 +73,24 @@ impl ApiServer {
     fn kind(&self, address: Option<&Address>) -> Option<&Kind> {
         let address = address?;
         let kind = self.kinds.get(&(address.group.clone(), address.plural.clone()))?;
-        self.model.serves(kind).then_some(kind)
+        (self.model.serves(kind) && *address.version == *kind.version).then_some(kind)
+    }
+
+    /// The kinds of a version of a group, when the path asks for those.
+    fn resources(&self, path: &str) -> Option<Value> {
+        let group_version = path.strip_prefix("/apis/").or_else(|| path.strip_prefix("/api/"))?;
+        let resources: Vec<Value> = self
+            .kinds
+            .values()
+            .filter(|kind| kind.api_version() == group_version && self.model.serves(kind))
+            .map(|kind| {
+                json!({"name": kind.plural, "singularName": "", "kind": kind.kind,
+                "namespaced": kind.namespaced, "verbs": ["list", "watch"]})
+            })
+            .collect();
+        let list = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
+            "resources": resources});
+        (!resources.is_empty()).then_some(list)
     }
 
     async fn handle(
@@ -142,7 +159,8 @@ impl ApiServer {
     async fn reply(&self, received: Received) -> Reply {
         let Received { parts, address, query, body, .. } = &received;
         let Some((kind, address)) = self.kind(address.as_ref()).zip(address.as_ref()) else {
-            let (code, body) = not_served();
+            let (code, body) =
+                self.resources(parts.uri.path()).map_or_else(not_served, |resources| (200, resources));
             self.record(&received, code, "");
             return plain(code, &body);
         };

@@ -85,7 +85,7 @@ impl ClusterRun {
                 controllers.elect(lease);
             }
             let keys = Arc::new(Live::new(controllers.client(), controllers.metrics()));
-            controllers.run(Springs { kinds: kinds.clone(), run: run.clone() });
+            controllers.run(Springs { kinds: kinds.clone(), run: run.clone(), decider: decider.clone() });
             let runtime = Runtime::system();
             controllers.run(Wells { kinds, run, house: Arc::new(house), keys, decider, runtime });
         });

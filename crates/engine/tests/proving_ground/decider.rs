@@ -1,67 +1,67 @@
-//! Decisions made by another process, over HTTP. The process is this test program, started again.
+//! Decisions of two controllers made by another process. The process is this test program, started again.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use aquifer_engine::model::{Model, WriteFault};
-use aquifer_engine::remote::{Remote, router};
-use tokio::net::TcpListener;
+use aquifer_engine::remote::{Decisions, Remote};
 
 use crate::cluster_run::ClusterRun;
 use crate::family::Kinds;
 use crate::house::House;
 use crate::quiet::passes;
+use crate::springs::Springs;
 use crate::wells::Wells;
 
 const RUN: &str = "AQUIFER_PROVING_RUN";
-const PORT: &str = "AQUIFER_PROVING_PORT";
-const SAYS: &str = "decisions are made at port ";
+const SOCKET: &str = "AQUIFER_PROVING_SOCKET";
+const SAYS: &str = "decisions are made here";
 
 /// The other process. As an ordinary test it has nothing to do.
 #[tokio::test]
 async fn the_process_that_decides() {
-    let (Ok(run), Ok(port)) = (std::env::var(RUN), std::env::var(PORT)) else { return };
+    let (Ok(run), Ok(socket)) = (std::env::var(RUN), std::env::var(SOCKET)) else { return };
     let house = House::new(Arc::new(WriteFault::default()), false);
     let wells = Wells {
         kinds: Kinds::new(),
         runtime: aquifer_engine::runtime::Runtime::system(),
-        run,
+        run: run.clone(),
         house: Arc::new(house),
         keys: Arc::new(Model::default()),
         decider: None,
     };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse().unwrap())).await.unwrap();
-    println!("{SAYS}{}", listener.local_addr().unwrap().port());
-    let decisions = axum::serve(listener, router(Arc::new(wells)));
+    let springs = Springs { kinds: Kinds::new(), run, decider: None };
+    let decisions = Decisions::default().of(Arc::new(wells)).of(Arc::new(springs));
+    println!("{SAYS}");
     // Ends with whoever started it.
     let ended = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]));
     tokio::select! {
-        end = async { decisions.await } => end.unwrap(),
+        end = decisions.serve(Path::new(&socket)) => end.unwrap(),
         _ = ended => {}
     }
 }
 
 struct Process {
     child: Child,
-    port: u16,
 }
 
 impl Process {
-    fn start(run: &str, port: u16) -> Self {
+    fn start(run: &str, socket: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "decider::the_process_that_decides", "--nocapture"])
             .env(RUN, run)
-            .env(PORT, port.to_string())
+            .env(SOCKET, socket)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // The test harness prints the test's name on the same line first.
-        let port = lines.map_while(Result::ok).find_map(|line| line.split_once(SAYS)?.1.trim().parse().ok());
-        Self { port: port.expect("it says where it decides"), child }
+        let said = lines.any(|line| line.is_ok_and(|line| line.contains(SAYS)));
+        assert!(said, "it says that it decides");
+        Self { child }
     }
 }
 
@@ -75,9 +75,9 @@ impl Drop for Process {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_can_be_made_by_another_process_and_without_it_nothing_is_done() {
     let mut run = ClusterRun::new("remote").await;
-    let process = Process::start(&run.run, 0);
-    let port = process.port;
-    run.decider = Some(Remote::new(format!("http://127.0.0.1:{port}/decide").parse().unwrap()));
+    let socket: PathBuf = std::env::temp_dir().join(format!("aquifer-proving-{}.socket", std::process::id()));
+    let process = Process::start(&run.run, &socket);
+    run.decider = Some(Remote::new(&socket));
     run.start().await;
     run.play(0).await;
     run.until("both wells flow", async || run.arrived(0).await).await.unwrap();
@@ -96,9 +96,10 @@ async fn decisions_can_be_made_by_another_process_and_without_it_nothing_is_done
         configmaps.keys().filter(untouched).eq(now.keys().filter(untouched)),
         "nothing is done without a decision"
     );
-    let process = Process::start(&run.run, port);
+    let process = Process::start(&run.run, &socket);
     run.until("it goes on with the next process", async || run.arrived(1).await).await.unwrap();
     assert!(run.created().values().all(|n| *n == 1), "{:?}", run.created());
     run.stop().await;
     drop(process);
+    std::fs::remove_file(socket).unwrap();
 }

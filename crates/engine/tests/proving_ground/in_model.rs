@@ -40,7 +40,7 @@ impl Stage {
             keys: Arc::clone(&model) as Arc<dyn Cluster>,
             decider: None,
         };
-        let springs = Springs { kinds: kinds.clone(), run: RUN.into() };
+        let springs = Springs { kinds: kinds.clone(), run: RUN.into(), decider: None };
         Self { wells: Sim::new(wells, Arc::clone(&model)), springs: Sim::new(springs, model), house, kinds }
     }
 

@@ -25,5 +25,6 @@ mod served_later;
 mod simulated;
 mod springs;
 mod story;
+mod versions;
 mod wells;
 mod with_faults;

@@ -7,12 +7,13 @@ use std::time::Duration;
 use aquifer_engine::process::{Family, Runnable};
 use aquifer_engine::simulation::{Delays, Process, run};
 use aquifer_engine::{
-    Class, Controller, Expect, Failure, Identity, Intent, Kind, Plan, Question, Seen, Shape, Step, View,
-    Watch,
+    Answers, Class, Controller, Expect, Failure, Identity, Intent, Kind, Plan, Question, Seen, Shape, Step,
+    View, Watch,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::family::{CONFIG_MAP, Kinds, SpringSpec, SpringStatus, spring_named};
 
@@ -23,6 +24,8 @@ const EVERY: Duration = Duration::from_mins(1);
 struct Gauge {
     level: Mutex<Option<u64>>,
     asked: AtomicU64,
+    /// Levels that the gauge tells of by itself; after each it hangs up.
+    told: tokio::sync::Mutex<Option<mpsc::UnboundedReceiver<u64>>>,
 }
 
 struct Gauges {
@@ -48,7 +51,7 @@ impl Controller for Gauges {
         vec![Watch::subjects(self.kinds.spring.clone()), Watch::children(CONFIG_MAP)]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
+        Shape::default()
     }
     fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
         let note = CONFIG_MAP.key(&subject.key);
@@ -70,6 +73,15 @@ impl Controller for Gauges {
         self.gauge.asked.fetch_add(1, Ordering::SeqCst);
         let level = *self.gauge.level.lock().unwrap();
         level.map(Value::from).ok_or_else(|| Failure::new(Class::Transient, "the gauge is broken"))
+    }
+    async fn listen(&self, answers: Answers) {
+        match self.gauge.told.lock().await.as_mut() {
+            Some(told) => match told.recv().await {
+                Some(level) => answers.put(&Question::new("gauge", "level"), &level),
+                None => panic!("the gauge is gone"),
+            },
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -124,6 +136,40 @@ fn a_gauge_is_asked_once_for_all_springs_and_only_another_level_is_news() {
         let asked = gauge.asked.load(Ordering::SeqCst);
         tokio::time::sleep(EVERY * 20).await;
         assert_eq!(gauge.asked.load(Ordering::SeqCst), asked);
+        process.stop().await.expect("it stops in order");
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_a_source_tells_by_itself_is_known_at_once_and_it_is_listened_to_again_when_it_hangs_up() {
+    let kinds = Kinds::new();
+    let ((), _) = run(1, Delays::NONE, &[kinds.spring.clone(), CONFIG_MAP], async |world| {
+        let (tell, told) = mpsc::unbounded_channel();
+        let gauge = Arc::new(Gauge { told: Some(told).into(), ..Gauge::default() });
+        *gauge.level.lock().unwrap() = Some(7);
+        let controller = Gauges { kinds: kinds.clone(), gauge: Arc::clone(&gauge) };
+        let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(controller)];
+        let family = Family { name: "gauges".into(), controllers, servers: Vec::new() };
+        let process = world.start("one", |_, _| vec![family]);
+        world.model.put(&kinds.spring, spring_named(&kinds, "ns", "north", "run", 1));
+        let level =
+            || world.model.object(&CONFIG_MAP.at("ns", "north")).unwrap().text("/data/level").to_owned();
+        tokio::time::sleep(EVERY * 2).await;
+        assert_eq!(level(), "7");
+        for told in [8, 9, 10] {
+            let asked = gauge.asked.load(Ordering::SeqCst);
+            *gauge.level.lock().unwrap() = Some(told);
+            tell.send(told).unwrap();
+            tokio::time::sleep(EVERY / 3).await;
+            assert_eq!(level(), told.to_string());
+            assert!(gauge.asked.load(Ordering::SeqCst) <= asked + 1, "it need not be asked");
+        }
+        // Without it, the gauge is still asked, and a mistake of ours ends nothing.
+        drop(tell);
+        *gauge.level.lock().unwrap() = Some(11);
+        tokio::time::sleep(EVERY * 3).await;
+        assert_eq!(level(), "11");
         process.stop().await.expect("it stops in order");
     })
     .unwrap();

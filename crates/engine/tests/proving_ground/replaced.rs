@@ -46,7 +46,7 @@ impl Controller for Signs {
         vec![CONFIG_MAP]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: vec!["Signed"] }
+        Shape { conditions: vec!["Signed"], ..Shape::default() }
     }
     fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
         view.get(&sign(subject)).map(|sign| sign.map(|sign| sign.identity()))

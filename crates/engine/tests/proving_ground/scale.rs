@@ -47,7 +47,7 @@ fn passes(process: &Process) -> u64 {
 fn start(world: &World) -> Process {
     world.start("one", |_, _| {
         let springs: Vec<Box<dyn Runnable>> =
-            vec![Box::new(Springs { kinds: Kinds::new(), run: RUN.into() })];
+            vec![Box::new(Springs { kinds: Kinds::new(), run: RUN.into(), decider: None })];
         vec![Family { name: "scale".into(), controllers: springs, servers: Vec::new() }]
     })
 }

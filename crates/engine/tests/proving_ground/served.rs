@@ -150,7 +150,7 @@ async fn two(world: &World) -> Vec<(Process, Arc<Server<Desk>>)> {
         let (give, server) = oneshot::channel();
         let process = world.start(name, |_, _| {
             let controllers: Vec<Box<dyn Runnable>> = vec![
-                Box::new(Springs { kinds: Kinds::new(), run: RUN.into() }),
+                Box::new(Springs { kinds: Kinds::new(), run: RUN.into(), decider: None }),
                 Box::new(Leavers { kinds: Kinds::new() }),
             ];
             vec![Family { name: "proving".into(), controllers, servers: vec![Box::new(Front(give))] }]
@@ -190,7 +190,7 @@ fn a_reply_waits_at_every_replica_until_the_grant_is_stored() {
             (told, stored)
         });
         let grants = async {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
             world.model.put(&kinds.spring, spring(&kinds, "ns", RUN, 10));
         };
         let (told, ()) = tokio::join!(futures::future::join_all(asked), grants);
@@ -252,7 +252,7 @@ fn a_feed_shows_every_lasting_state_once_and_the_latest_in_the_end() {
         assert_eq!(feed.next().await, Some(Ok(Told::Granted(3))));
         for want in [5, 5, 8] {
             make_well(world, "a", want);
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
         }
         make_well(world, "b", 1); // somebody else's
         assert_eq!(

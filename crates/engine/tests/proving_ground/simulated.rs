@@ -69,7 +69,7 @@ fn families(
             decider: None,
             runtime: runtime.clone(),
         };
-        let springs = Springs { kinds: Kinds::new(), run: RUN.into() };
+        let springs = Springs { kinds: Kinds::new(), run: RUN.into(), decider: None };
         let controllers: Vec<Box<dyn aquifer_engine::process::Runnable>> =
             vec![Box::new(wells), Box::new(springs)];
         vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]

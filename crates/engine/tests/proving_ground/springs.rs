@@ -4,8 +4,11 @@ mod decide;
 
 use std::time::Duration;
 
+use aquifer_engine::remote::Remote;
 use aquifer_engine::supply::Claimant;
-use aquifer_engine::{Controller, Identity, Key, Kind, Object, Plan, Seen, Shape, View, Wakes, Watch};
+use aquifer_engine::{
+    Controller, Failure, Identity, Key, Kind, Object, Plan, Seen, Shape, View, Wakes, Watch,
+};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,8 @@ use crate::family::{FIELDS, Kinds, PANIC, SPRINGS, SpringSpec, SpringStatus, Wel
 pub struct Springs {
     pub kinds: Kinds,
     pub run: String,
+    /// Another process that makes the decisions.
+    pub decider: Option<Remote>,
 }
 
 type Subject = aquifer_engine::Subject<SpringSpec, SpringStatus>;
@@ -87,5 +92,16 @@ impl Controller for Springs {
 
     fn decide(&self, subject: &Subject, world: &Self::World, _: Timestamp) -> Plan {
         decide::decide(&self.kinds, subject, world)
+    }
+    async fn decision(
+        &self,
+        subject: &Subject,
+        world: &Self::World,
+        now: Timestamp,
+    ) -> Result<Plan, Failure> {
+        match &self.decider {
+            Some(remote) => remote.decide(SPRINGS, subject, world, now).await,
+            None => Ok(self.decide(subject, world, now)),
+        }
     }
 }

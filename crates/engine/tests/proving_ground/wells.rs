@@ -109,7 +109,7 @@ impl Controller for Wells {
 
     async fn decision(&self, subject: &Subject, world: &World, now: Timestamp) -> Result<Plan, Failure> {
         match &self.decider {
-            Some(remote) => remote.decide(subject, world, now).await,
+            Some(remote) => remote.decide(WELLS, subject, world, now).await,
             None => Ok(self.decide(subject, world, now)),
         }
     }

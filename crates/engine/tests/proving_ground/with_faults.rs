@@ -75,7 +75,7 @@ fn family(world: &World, house: &Arc<House>, client: &kube::Client, runtime: &Ru
         decider: None,
         runtime: runtime.clone(),
     };
-    let springs = Springs { kinds: Kinds::new(), run: RUN.into() };
+    let springs = Springs { kinds: Kinds::new(), run: RUN.into(), decider: None };
     let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(wells), Box::new(springs)];
     vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]
 }

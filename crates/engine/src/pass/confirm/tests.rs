@@ -39,7 +39,7 @@ impl Controller for Pairs {
         vec![Watch::subjects(SUBJECT), Watch::children(LEFT), Watch::children(RIGHT)]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
+        Shape::default()
     }
     fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
         (view.cached(&LEFT.key(&subject.key)), view.cached(&RIGHT.key(&subject.key)))
@@ -101,7 +101,7 @@ impl Controller for Careless {
         vec![Watch::subjects(SUBJECT), Watch::children(LEFT)]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
+        Shape::default()
     }
     fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
         view.cached(&LEFT.key(&subject.key))
@@ -175,7 +175,7 @@ impl Controller for Landlord {
         vec![Watch::subjects(SUBJECT), Watch::children(LEFT), tenants]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
+        Shape::default()
     }
     fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
         (view.cached(&LEFT.key(&subject.key)), view.list(&TENANT).map(|tenants| tenants.len()))
@@ -241,7 +241,7 @@ impl Controller for Emptying {
         vec![Watch::subjects(CELLAR)]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
+        Shape::default()
     }
     fn observe(&self, _: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
         view.ask(in_use(), Duration::from_hours(1))
@@ -351,7 +351,7 @@ impl Controller for Evicting {
         vec![Watch::subjects(SUBJECT), Watch::children(LEFT), Watch::new(TENANT, |_| Wakes::AllKeys)]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
+        Shape::default()
     }
     fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
         let emptied = self.emptied.load(std::sync::atomic::Ordering::SeqCst);

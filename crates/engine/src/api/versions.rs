@@ -1,0 +1,84 @@
+//! Which version of a kind the cluster serves, where a family can work with several. Everywhere else a kind has the one version that
+//! the family prefers: it is translated on the way to the API server and back.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::lock::lock;
+use crate::object::Kind;
+
+/// The versions that a process speaks. Copies share them.
+#[derive(Clone, Default)]
+pub(crate) struct Versions(Arc<Mutex<BTreeMap<(String, String), Spoken>>>);
+
+/// The versions of one kind, by group and plural.
+#[derive(Clone, Default)]
+struct Spoken {
+    /// Besides the preferred one, the better first.
+    others: Vec<String>,
+    /// What the cluster serves, when it is not the preferred one.
+    served: Option<String>,
+}
+
+fn place(kind: &Kind) -> (String, String) {
+    (kind.group.to_string(), kind.plural.to_string())
+}
+
+impl Versions {
+    /// A kind can be worked with in these versions too.
+    pub fn add(&self, kind: &Kind, others: &[&'static str]) {
+        if others.is_empty() {
+            return;
+        }
+        let mut all = lock(&self.0);
+        let spoken = all.entry(place(kind)).or_default();
+        for other in others {
+            if !spoken.others.iter().any(|known| known == other) {
+                spoken.others.push((*other).to_owned());
+            }
+        }
+    }
+
+    /// The kind as the cluster serves it.
+    pub fn served<'a>(&self, kind: &'a Kind) -> Cow<'a, Kind> {
+        match lock(&self.0).get(&place(kind)).and_then(|spoken| spoken.served.clone()) {
+            Some(version) => Cow::Owned(Kind { version: version.into(), ..kind.clone() }),
+            None => Cow::Borrowed(kind),
+        }
+    }
+
+    /// An object that is sent, in the version that the cluster serves.
+    pub fn translate<'a>(&self, kind: &Kind, body: &'a Value) -> Cow<'a, Value> {
+        let served = self.served(kind);
+        if *served == *kind || body["apiVersion"] != kind.api_version() {
+            return Cow::Borrowed(body);
+        }
+        let mut body = body.clone();
+        body["apiVersion"] = json!(served.api_version());
+        Cow::Owned(body)
+    }
+
+    /// The cluster does not serve a kind in the version that we ask for: looks for another. True when there is one.
+    pub async fn look(&self, client: &Client, kind: &Kind) -> bool {
+        let Some(spoken) = lock(&self.0).get(&place(kind)).cloned() else { return false };
+        let asked = spoken.served.clone().unwrap_or_else(|| kind.version.to_string());
+        let preferred = std::iter::once(kind.version.to_string());
+        for version in preferred.chain(spoken.others).filter(|version| *version != asked) {
+            let group = Kind { version: version.clone().into(), ..kind.clone() }.api_version();
+            let Ok(served) = client.list_api_group_resources(&group).await else { continue };
+            if served.resources.iter().any(|resource| resource.name == *kind.plural) {
+                tracing::info!(kind = %kind.plural, group = %kind.group, version, "The cluster serves this version");
+                let chosen = (*version != *kind.version).then_some(version);
+                if let Some(spoken) = lock(&self.0).get_mut(&place(kind)) {
+                    spoken.served = chosen;
+                }
+                return true;
+            }
+        }
+        false
+    }
+}

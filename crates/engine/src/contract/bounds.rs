@@ -1,0 +1,132 @@
+//! What a plan may do at all, whoever has made it. Checked before it is carried out: a decision may come from another process, and
+//! a mistake in one must not reach into the objects of others.
+
+use crate::object::{Kind, ObjectRef};
+use crate::plan::{Plan, Step};
+use crate::secret::SECRET;
+
+/// The longest name in Kubernetes.
+const NAME: usize = 253;
+
+/// Says what a plan for this subject may not do, if something. `watched` tells the kinds that the controller looks at.
+pub(crate) fn beyond(plan: &Plan, subject: &ObjectRef, watched: impl Fn(&Kind) -> bool) -> Option<String> {
+    if plan.wake_after.is_some_and(|after| after.is_zero()) {
+        return Some("it wants to be looked at again without a pause".to_owned());
+    }
+    let own_namespace = |target: &ObjectRef| {
+        let (own, its) = (&subject.key.namespace, &target.key.namespace);
+        own.is_empty() || its.is_empty() || own == its
+    };
+    plan.steps().find_map(|step| {
+        let (children, others) = touched(step);
+        let mut all = children.iter().chain(&others);
+        if let Some(target) = all.find(|target| !is_address(target)) {
+            return Some(format!("{target} is no name of an object"));
+        }
+        let mut all = children.iter().chain(&others);
+        // Secrets that controllers make are often not watched.
+        if let Some(target) = all.find(|target| !watched(&target.kind) && target.kind != SECRET) {
+            return Some(format!("{target} is of a kind that the controller does not watch"));
+        }
+        children
+            .iter()
+            .find(|target| !own_namespace(target))
+            .map(|target| format!("{target} is in another namespace than {subject}"))
+    })
+}
+
+/// The objects that a step makes, deletes or reads the content of, and those whose fields it sets.
+fn touched(step: &Step) -> (Vec<ObjectRef>, Vec<ObjectRef>) {
+    match step {
+        Step::Apply(child) | Step::Replace { child, .. } => (vec![child.target.clone()], Vec::new()),
+        Step::Delete(deletion) => (vec![deletion.target.clone()], Vec::new()),
+        Step::Mint(mint) => (vec![SECRET.key(&mint.secret)], Vec::new()),
+        Step::Seal(seal) => (
+            std::iter::once(&seal.secret).chain(&seal.sources).map(|key| SECRET.key(key)).collect(),
+            Vec::new(),
+        ),
+        Step::Amend(amend) => (Vec::new(), vec![amend.target.clone()]),
+        Step::Record(record) => (Vec::new(), vec![record.target.clone()]),
+        Step::Effect(_) => (Vec::new(), Vec::new()),
+    }
+}
+
+fn is_address(target: &ObjectRef) -> bool {
+    let segment = |text: &str| {
+        !text.is_empty() && text.len() <= NAME && !text.contains(['/', '%']) && text != "." && text != ".."
+    };
+    segment(&target.key.name)
+        && if target.kind.namespaced {
+            segment(&target.key.namespace)
+        } else {
+            target.key.namespace.is_empty()
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use aquifer_base::{ResourceVersion, Uid};
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::intent::Intent;
+    use crate::object::{Identity, Key};
+    use crate::plan::{Amend, Expect, Mint, Record, Seal};
+
+    const OWN: Kind = Kind::namespaced("a.b", "v1", "Well", "wells");
+    const PART: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
+    const WIDE: Kind = Kind::cluster("", "v1", "PersistentVolume", "persistentvolumes");
+    const STRANGE: Kind = Kind::namespaced("", "v1", "Pod", "pods");
+
+    fn says(steps: Vec<Step>, subject: &ObjectRef) -> String {
+        let plan = Plan::none().stage(steps);
+        beyond(&plan, subject, |kind| [&OWN, &PART, &WIDE].contains(&kind)).unwrap_or_default()
+    }
+
+    fn apply(target: ObjectRef) -> Step {
+        let intent = Intent::of(&json!({}));
+        Step::apply(target, intent, Expect::Absent)
+    }
+
+    fn seen() -> Identity {
+        Identity { uid: Uid::new("u"), version: ResourceVersion::new("1") }
+    }
+
+    #[test]
+    fn a_plan_reaches_what_its_controller_watches_and_not_beyond_the_namespace_of_its_subject() {
+        let own = OWN.at("ns", "a");
+        let of_cluster = Kind::cluster("a.b", "v1", "Component", "components").at("", "c");
+        let key = |namespace: &str| Key::namespaced(namespace, "s");
+        let seal =
+            |secret: &str, source: &str| Step::Seal(Seal::new(key(secret), "r", &()).source(key(source)));
+        let amend = Amend { target: PART.at("other", "b"), seen: seen(), patch: Map::new(), status: false };
+        let cases = [
+            (&own, apply(PART.at("ns", "b")), ""),
+            (&own, apply(WIDE.at("", "b")), ""),
+            (&own, apply(PART.at("other", "b")), "another namespace"),
+            (&of_cluster, apply(PART.at("other", "b")), ""),
+            (&own, apply(STRANGE.at("ns", "b")), "does not watch"),
+            (&own, apply(PART.at("ns", "../pods/b")), "no name"),
+            (&own, apply(PART.at("ns", "")), "no name"),
+            (&own, apply(PART.at("", "b")), "no name"),
+            (&own, Step::delete(PART.at("other", "b"), seen()), "another namespace"),
+            (&own, Step::delete(STRANGE.at("ns", "b"), seen()), "does not watch"),
+            (&own, Step::delete(SECRET.at("ns", "b"), seen()), ""),
+            (&own, Step::Mint(Mint::new(key("ns"), "r")), ""),
+            (&own, Step::Mint(Mint::new(key("other"), "r")), "another namespace"),
+            (&own, seal("ns", "ns"), ""),
+            (&own, seal("ns", "other"), "another namespace"),
+            (&own, Step::Record(Record::new(OWN.at("other", "b"), seen())), ""),
+            (&own, Step::Record(Record::new(STRANGE.at("ns", "b"), seen())), "does not watch"),
+            (&own, Step::Amend(amend), ""),
+        ];
+        for (subject, step, expected) in cases {
+            let said = says(vec![step.clone()], subject);
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{step:?}: {said:?}");
+        }
+        let plan = Plan::none().wake_after(Duration::ZERO);
+        assert!(beyond(&plan, &own, |_| true).unwrap().contains("without a pause"));
+    }
+}
