@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use aquifer_engine::Kind;
+
 use crate::cluster_run::{ClusterRun, ready};
 use crate::control_plane::serve;
 use crate::family::{Kinds, WellSpec, condition};
@@ -30,6 +32,28 @@ async fn a_child_kind_that_is_not_served_yet_holds_up_nothing_but_itself() {
     .await
     .unwrap();
     assert_eq!(run.names(&run.kinds.meter).await, ["a-meter", "b-meter"]);
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_is_served_in_an_older_version_only_is_read_and_written_in_that() {
+    let mut kinds = Kinds::new();
+    kinds.meter = Kinds::moved(&kinds.meter, "older.proving.aquifer.storage");
+    let older = Kind { version: "v1alpha1".into(), ..kinds.meter.clone() };
+    drop(ClusterRun::new("older").await); // serves the rest
+    let run = ClusterRun::with("older", kinds).await;
+    serve(&run.api, &older).await;
+    run.start().await;
+    run.play(0).await;
+    run.until("both wells have meters", async || {
+        let (state, reason) = condition(&run.the_well("a").await?, "Metered");
+        anyhow::ensure!(state == "True", "{state} {reason}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(run.names(&older).await, ["a-meter", "b-meter"]);
+    assert!(run.proxy().wait_idle(Duration::from_millis(300), Duration::from_secs(10)).await, "it rests");
     run.stop().await;
 }
 

@@ -86,7 +86,7 @@ impl Controller for Wells {
             mine(Watch::subjects(self.kinds.well.clone())),
             mine(Watch::children(CONFIG_MAP)),
             mine(Watch::children(CLAIM)),
-            mine(Watch::children(self.kinds.meter.clone())),
+            mine(Watch::children(self.kinds.meter.clone()).or_versions(&["v1beta1", "v1alpha1"])),
         ]
     }
     fn pruned(&self) -> Vec<Kind> {

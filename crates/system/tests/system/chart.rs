@@ -102,7 +102,28 @@ impl Story<'_> {
         .await?;
         self.metrics().await?;
         self.done("/metrics answers through the Service, one replica of two leads");
+        self.resolves_names().await?;
+        self.done("another replica, which is told only the API server's name, is Ready: the image resolves names");
         Ok(())
+    }
+
+    /// The image is one static program, without the libraries that others resolve names with. A replica that knows the API server by
+    /// name alone must find it.
+    async fn resolves_names(&self) -> Result<()> {
+        let deployment = self.kubectl(&["get", "deployment", "-n", OPERATOR, "aquifer", "-o", "json"])?;
+        let deployment: Value = serde_json::from_str(&deployment)?;
+        let mut spec = deployment["spec"]["template"]["spec"].clone();
+        let env = spec["containers"][0]["env"].as_array_mut().context("a container without variables")?;
+        env.push(json!({ "name": "KUBERNETES_SERVICE_HOST", "value": "kubernetes.default.svc" }));
+        spec["terminationGracePeriodSeconds"] = json!(0);
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "spec": spec,
+            "metadata": { "name": "by-name", "namespace": OPERATOR } });
+        apply(&self.cluster.client()?, pod).await?;
+        let ready = ["wait", "--for=condition=Ready", "-n", OPERATOR, "pod/by-name", "--timeout=60s"];
+        let waited = self.kubectl(&ready).map(drop);
+        let said = self.kubectl(&["logs", "-n", OPERATOR, "by-name"]).unwrap_or_default();
+        self.kubectl(&["delete", "pod", "-n", OPERATOR, "by-name"])?;
+        waited.with_context(|| format!("a replica that knows the API server by name: {said}"))
     }
 
     /// Asks for /metrics from a pod: by the Service's name, and each replica by its address.
