@@ -18,6 +18,7 @@ use crate::view::View;
 use crate::watch::Watch;
 
 mod carried_out;
+mod reads;
 mod without_types;
 
 const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
