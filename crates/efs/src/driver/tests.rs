@@ -14,6 +14,8 @@ use super::*;
 use crate::kinds::{SHARED_VOLUME, VOLUME};
 use crate::manifests;
 
+mod plans;
+
 /// A cluster in which SharedVolumes are defined and the driver is wanted.
 fn start() -> Sim<Driver> {
     start_with(Driver::default())

@@ -12,6 +12,8 @@ use crate::binder::{PVC_PROTECTION, binder};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
 use crate::names::{driver, labels};
 
+mod plans;
+
 const FS: &str = "fs-0123456789abcdef0";
 const AP: &str = "fsap-0123456789abcdef0";
 const OTHER: &str = "fsap-0fedcba9876543210";

@@ -148,4 +148,26 @@ mod tests {
         let ports = json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]});
         assert_eq!(path(&ports, &ports), None);
     }
+    #[test]
+    fn a_list_that_is_wanted_and_not_there_is_a_difference_and_so_is_one_that_should_be_empty() {
+        assert_eq!(path(&json!({"args": ["a"]}), &json!({})), Some("/args".into()));
+        assert_eq!(path(&json!({"args": []}), &json!({"args": ["a"]})), Some("/args".into()));
+    }
+
+    #[test]
+    fn a_quantity_may_be_a_number_and_nothing_else_than_a_quantity_is_compared_by_value() {
+        let at = |value: Value| json!({"limits": {"cpu": value}});
+        assert_eq!(path(&at(json!(2)), &at(json!("2"))), None);
+        for (wanted, found) in
+            [(json!(2), json!("3")), (json!("much"), json!("more")), (json!(true), json!("1"))]
+        {
+            assert_eq!(path(&at(wanted), &at(found)), Some("/limits/cpu".into()));
+        }
+    }
+
+    #[test]
+    fn a_difference_says_where_and_what() {
+        let found = difference(&json!({"a": {"b": 1}}), &json!({"a": {"b": 2}}));
+        assert_eq!(found.map(|found| found.to_string()).as_deref(), Some("/a/b: wanted 1, found 2"));
+    }
 }

@@ -556,4 +556,73 @@ mod tests {
         ];
         assert_eq!(Shape::of(&table, "Thing", "us"), shape());
     }
+    #[test]
+    fn a_field_that_is_a_map_is_changed_key_by_key() {
+        let before = subject(&json!({"phase": "P", "ref": {"a": 1, "b": {"c": 1, "d": 2}, "gone": 3},
+            "observedGeneration": 3}));
+        let wanted = Report::new(&json!({"phase": "P", "ref": {"a": 1, "b": {"c": 1, "d": 4}, "new": 5}}));
+        let change = change(&before, &wanted, &shape(), at(0)).unwrap();
+        assert_eq!(change.body, json!({"ref": {"b": {"d": 4}, "gone": null, "new": 5}}));
+    }
+
+    #[test]
+    fn a_message_is_cut_at_the_limit_and_between_characters() {
+        let table = [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "abc"),
+            ("aäb", 2, "a"),
+            ("aäb", 3, "aä"),
+            ("ä", 1, ""),
+            ("", 3, ""),
+        ];
+        for (text, limit, kept) in table {
+            assert_eq!(cut(text, limit), kept, "{text} at {limit}");
+        }
+    }
+
+    #[test]
+    fn a_condition_that_was_read_says_its_state_and_its_reason_where_we_know_it() {
+        let condition = |kind: &str, status: &str, reason: &str| meta::Condition {
+            type_: kind.into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: String::new(),
+            observed_generation: None,
+            last_transition_time: meta::Time(at(0)),
+        };
+        let read = [
+            condition("Odd", "False", "Theirs"),
+            condition("Ready", "True", "R"),
+            condition("Other", "Maybe", "R"),
+        ];
+        let table = [
+            ("Odd", Some(State::False), None),
+            ("Ready", Some(State::True), Some(R)),
+            ("Other", Some(State::Unknown), Some(R)),
+            ("Absent", None, None),
+        ];
+        for (kind, state, reason) in table {
+            assert_eq!((state_in(&read, kind), reason_in::<Why>(&read, kind)), (state, reason), "{kind}");
+        }
+        let ours = Condition::new("Ready", State::True, R, "m");
+        assert_eq!((ours.reason::<Why>(), ours.reason::<crate::FailureReason>()), (Some(R), None));
+    }
+
+    #[test]
+    fn only_a_condition_that_comes_about_is_news_and_only_if_it_is_worth_an_event() {
+        let table = [
+            (ready(State::False).conditions.remove(0), 0, "not worth an event"),
+            (ready(State::False).conditions.remove(0).warning(), 1, "it comes about"),
+        ];
+        for (condition, events, what) in table {
+            let report = Report::new(&json!({"phase": "P"})).condition(condition);
+            let before = subject(&json!({}));
+            let first = change(&before, &report, &shape(), at(0)).unwrap();
+            assert_eq!(first.news.len(), events, "{what}");
+            let mut reworded = report.clone();
+            reworded.conditions[0].message = "other".into();
+            let second = change(&applied(&before, &first), &reworded, &shape(), at(0)).unwrap();
+            assert_eq!(second.news, [], "only its message has changed");
+        }
+    }
 }

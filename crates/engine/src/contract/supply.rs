@@ -181,4 +181,21 @@ mod tests {
             assert!(reserved.len() <= ROUND, "{}", reserved.len());
         }
     }
+    #[test]
+    fn who_gets_no_more_than_it_holds_is_told_so_without_a_reservation_and_waits_for_no_round() {
+        let mut claimants: Vec<_> = (0..ROUND).map(|n| claimant(&format!("{n:05}"), 1, None, 0)).collect();
+        claimants.push(claimant("modest", 0, None, 0));
+        claimants.push(claimant("next round", 1, None, 0));
+        let division = divide(20_000, &claimants, &[]);
+        assert_eq!(division.grants.last(), Some(&(ROUND, 0)), "nothing is what it wants");
+        assert_eq!(division.reserved.len(), ROUND);
+        assert!(division.reserved.iter().all(|one| one.amount == 1));
+    }
+    #[test]
+    fn what_is_free_is_given_away_once_while_somebody_still_holds_the_rest() {
+        let claimants = [claimant("a", 4, None, 0), claimant("b", 4, None, 0), claimant("c", 6, Some(6), 6)];
+        let division = divide(10, &claimants, &[]);
+        assert_eq!(division.grants, [(0, 4), (1, 0), (2, 2)], "`b` gets its share when `c` has let go");
+        assert_eq!(division.reserved, [reservation("a", 4)]);
+    }
 }

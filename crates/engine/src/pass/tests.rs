@@ -17,6 +17,10 @@ use crate::subject::Present;
 use crate::view::View;
 use crate::watch::Watch;
 
+mod carried_out;
+mod reads;
+mod without_types;
+
 const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
 const CHILD: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 
@@ -55,6 +59,9 @@ impl<F: Fn(&Known) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
     }
     fn pruned(&self) -> Vec<Kind> {
         vec![CHILD]
+    }
+    fn finalizers(&self) -> &'static [&'static str] {
+        &["example.com/ours"]
     }
     fn shape(&self) -> Shape {
         Shape {
@@ -105,16 +112,10 @@ fn model() -> Arc<Model> {
     model
 }
 
-/// One pass after so many failures; with a status that is due or not.
-async fn pass(
-    model: &Model,
-    decide: impl Fn(&Known) -> Plan + Send + Sync + 'static,
-    failures: u32,
-    status_due: bool,
-) -> Outcome {
-    let controller = Odd(decide);
+/// What the caches show when they are up to date.
+fn stores(model: &Model) -> Stores {
     let mut stores = Stores::default();
-    for watch in Erased::watches(&controller) {
+    for watch in Erased::watches(&Odd(|_: &Known| Plan::none())) {
         let (kind, store) = (watch.kind.clone(), Store::new(watch));
         store.relist_begins();
         for object in model.objects(&kind) {
@@ -123,16 +124,37 @@ async fn pass(
         store.relist_ends(Timestamp::UNIX_EPOCH);
         stores.add(Arc::new(store));
     }
-    let key = Key::namespaced("ns", "x");
+    stores
+}
+
+/// One pass after so many failures; with a status that is due or not.
+async fn pass(
+    model: &Model,
+    decide: impl Fn(&Known) -> Plan + Send + Sync + 'static,
+    failures: u32,
+    status_due: bool,
+) -> Outcome {
+    pass_on(model, &stores(model), &[], decide, failures, status_due).await
+}
+
+/// The same on caches that may be behind.
+async fn pass_on(
+    model: &Model,
+    stores: &Stores,
+    lagging: &[ObjectRef],
+    decide: impl Fn(&Known) -> Plan + Send + Sync + 'static,
+    failures: u32,
+    status_due: bool,
+) -> Outcome {
     Pass {
-        controller: &controller,
+        controller: &Odd(decide),
         cluster: model,
-        stores: &stores,
+        stores,
         outside: &Outside::default(),
         leadership: &Leadership::always(),
         environment: &Still,
-        key: &key,
-        lagging: &[],
+        key: &Key::namespaced("ns", "x"),
+        lagging,
         failures,
         status_due,
     }

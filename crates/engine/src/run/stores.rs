@@ -184,4 +184,68 @@ mod tests {
         assert!(!stores.reached(&KIND.at("a", "x"), &Progress::Revision(6)));
         assert!(stores.reached(&KIND.at("b", "x"), &Progress::Revision(6)));
     }
+    #[test]
+    fn a_kind_is_complete_when_all_its_watches_are_and_never_when_it_has_none() {
+        let mut stores = Stores::default();
+        assert!(!stores.synced(&KIND), "it is not watched");
+        stores.add(store(watch("a"), &["a/x"]));
+        stores.add(store(watch("b"), &[]));
+        assert!(stores.synced(&KIND));
+        assert_eq!(stores.all().count(), 2);
+    }
+
+    #[test]
+    fn a_group_is_that_of_all_watches_in_order_each_member_once_and_only_the_first() {
+        let grouped = |namespace: &str| watch(namespace).grouped(|_| Some("g".to_owned()));
+        let group = |stores: &Stores| {
+            let keys = stores.group(&KIND, "g").known().cloned();
+            keys.map(|keys| keys.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let mut stores = Stores::default();
+        assert_eq!(group(&stores), None, "it is not watched");
+        stores.add(store(grouped("b"), &["b/x"]));
+        stores.add(store(grouped("b").named("x"), &["b/x"]));
+        stores.add(store(grouped("a"), &["a/y", "a/x"]));
+        assert_eq!(group(&stores), Some(["a/x", "a/y", "b/x"].map(str::to_owned).into()));
+        let many: Vec<String> = (0..GROUP_SHOWN).map(|n| format!("c/{n}")).collect();
+        stores.add(store(grouped("c"), &many.iter().map(String::as_str).collect::<Vec<_>>()));
+        assert_eq!(group(&stores).map(|keys| keys.len()), Some(GROUP_SHOWN));
+        stores.add(Arc::new(Store::new(grouped("d"))));
+        assert_eq!(group(&stores), None, "one of them knows nothing");
+    }
+
+    #[test]
+    fn a_watch_shows_what_is_in_its_namespace_and_has_its_labels() {
+        let mut stores = Stores::default();
+        stores.add(store(watch("a").labelled("example.com/ours=yes"), &[]));
+        let object = |namespace: &str, ours: &str| {
+            let labels = json!({"example.com/ours": ours});
+            Object(json!({"metadata": {"namespace": namespace, "name": "x", "labels": labels}}))
+        };
+        for (namespace, ours, shown) in [("a", "yes", true), ("a", "no", false), ("b", "yes", false)] {
+            let object = object(namespace, ours);
+            assert_eq!(stores.shows(&KIND.key(&object.key()), Some(&object)), shown, "{object:?}");
+        }
+        assert!(stores.shows(&KIND.at("a", "gone"), None), "the labels of what is gone are not known");
+        assert!(!stores.shows(&KIND.at("b", "gone"), None));
+        assert!(stores.is_ours(&KIND, "example.com/ours") && !stores.is_ours(&KIND, "example.com/theirs"));
+    }
+
+    #[test]
+    fn what_a_cache_keeps_and_what_is_news_is_asked_of_the_watch_that_shows_the_object() {
+        let mut stores = Stores::default();
+        stores.add(store(watch("a").facts(|_| json!({"fact": 1})), &["a/x"]));
+        stores.add(store(Watch::new(KIND, |_| crate::watch::Wakes::NoKey).in_namespace("b"), &["b/x"]));
+        let live =
+            |namespace: &str| Object(json!({"metadata": {"namespace": namespace, "name": "x"}, "more": 1}));
+        let kept = stores.as_kept(&KIND, live("a"));
+        assert_eq!((kept.at("/fact"), kept.at("/more")), (Some(&json!(1)), None));
+        for namespace in ["b", "c"] {
+            assert_eq!(stores.as_kept(&KIND, live(namespace)), live(namespace));
+        }
+        let mark = |namespace: &str| stores.news_mark(&KIND.at(namespace, "x"));
+        let direct = stores.of(&KIND).iter().find_map(|store| store.news_mark(&Key::namespaced("a", "x")));
+        assert!(direct.is_some());
+        assert_eq!((mark("a"), mark("b")), (direct, None), "only subjects have news");
+    }
 }

@@ -16,6 +16,8 @@ use crate::store::Store;
 use crate::stores::Stores;
 use crate::{Controller, Effect, Failure, Plan, Question, Seen, Shape, Step, SubjectOf, View, Wakes, Watch};
 
+mod endings;
+
 const SUBJECT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Subject", "subjects");
 const LEFT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Left", "lefts");
 const RIGHT: Kind = Kind::namespaced("test.aquifer.storage", "v1", "Right", "rights");

@@ -295,3 +295,88 @@ fn a_pass_that_has_come_further_is_repeated_soon_and_its_failure_does_not_count_
     assert_eq!(fail(&mut queue, &mut now, true), 1, "but not for ever");
     assert_eq!(fail(&mut queue, &mut now, false), 2);
 }
+
+#[test]
+fn a_key_waits_for_its_turn_once_and_only_when_something_happened() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    let other = Key::namespaced("ns", "b");
+    for key in [&key(), &other, &key()] {
+        queue.wake(key);
+    }
+    assert_eq!(queue.depth(), 2);
+    assert_eq!(turn(&mut queue, now).map(|turn| turn.key), Some(key()), "in the order of what happened");
+    queue.wake(&key());
+    assert_eq!(queue.depth(), 1, "its pass runs");
+    queue.ended(&key(), now, PassEnd::default());
+    assert_eq!(queue.depth(), 2, "something happened meanwhile");
+    turn(&mut queue, now);
+    queue.ended(&other, now, PassEnd::default());
+    assert_eq!(queue.depth(), 1, "nothing happened to the other");
+}
+
+#[test]
+fn what_an_earlier_pass_wrote_is_still_lagging_after_a_write_to_something_else() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    let (one, other) = (KIND.at("ns", "one"), KIND.at("ns", "other"));
+    for (at, writes) in [&one, &other, &other].into_iter().enumerate() {
+        let now = now + at as u32 * GATE;
+        queue.wake(&key());
+        turn(&mut queue, now).expect("its turn");
+        let written = [(writes.clone(), Progress::Revision(at as u64))].into();
+        queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
+    }
+    queue.wake(&key());
+    let mut lagging = turn(&mut queue, now + 3 * GATE).expect("the gate is open").lagging;
+    lagging.sort();
+    assert_eq!(lagging, [one, other], "each once");
+}
+
+#[test]
+fn of_several_times_the_earliest_counts() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    queue.wake(&key());
+    turn(&mut queue, now);
+    let written = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
+    let wake_after = Some(Duration::from_mins(1));
+    queue.ended(&key(), now, PassEnd { written, wake_after, ..PassEnd::default() });
+    assert_eq!(queue.deadline(), Some(now + Duration::from_mins(1)));
+    queue.wake(&key());
+    assert_eq!(turn(&mut queue, now + REST), None);
+    assert_eq!(queue.deadline(), Some(now + GATE));
+}
+
+#[test]
+fn a_success_ends_the_count_of_failures() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    let mut pass = |at: Instant, failed: bool| {
+        queue.wake(&key());
+        let turn = turn(&mut queue, at).expect("its turn");
+        queue.ended(&key(), at, PassEnd { failed, jitter: 0.5, ..PassEnd::default() });
+        turn.failures
+    };
+    let minute = |n: u32| now + n * Duration::from_mins(1);
+    assert_eq!([pass(now, true), pass(minute(1), true)], [0, 1]);
+    assert_eq!([pass(minute(2), false), pass(minute(3), false)], [2, 0]);
+}
+
+#[test]
+fn a_second_look_is_spread_later_and_never_comes_early() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    for (jitter, seconds) in [(0.0, 10), (1.0, 11)] {
+        queue.wake(&key());
+        turn(&mut queue, now);
+        let wake_after = Some(Duration::from_secs(10));
+        queue.ended(&key(), now, PassEnd { parked: true, wake_after, jitter, ..PassEnd::default() });
+        assert_eq!(queue.deadline(), Some(now + Duration::from_secs(seconds)));
+    }
+}
+
+#[test]
+fn a_key_that_something_happens_to_while_its_last_pass_runs_is_not_forgotten() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    queue.wake(&key());
+    turn(&mut queue, now);
+    queue.wake(&key());
+    queue.ended(&key(), now, PassEnd { forget: true, ..PassEnd::default() });
+    assert!(turn(&mut queue, now + REST).is_some());
+}

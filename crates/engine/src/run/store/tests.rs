@@ -4,6 +4,8 @@ use super::*;
 use crate::object::Kind;
 use serde_json::json;
 
+mod looks;
+
 const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 
 fn parsed(key: &str) -> Key {

@@ -1,0 +1,162 @@
+//! Single situations of a SharedVolume that a walk does not come by.
+
+use std::time::Duration;
+
+use aquifer_api::efs::SharedVolumeReason as Is;
+use aquifer_engine::{EventType, Plan};
+
+use super::*;
+
+async fn decided(sim: &Sim<Volumes>) -> Plan {
+    sim.plan(&key()).await.unwrap()
+}
+
+/// A pair that is made and not bound yet.
+async fn made() -> Sim<Volumes> {
+    let sim = start();
+    put(&sim, AP);
+    sim.settle().await;
+    assert_eq!(reason(&sim), "Provisioning");
+    sim
+}
+
+/// The SharedVolume goes although its pair is there, as when somebody takes its finalizer off, and comes again.
+fn made_anew(sim: &Sim<Volumes>) {
+    sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    sim.model.delete(&shared());
+    put(sim, AP);
+}
+
+#[tokio::test]
+async fn without_a_file_system_it_is_invalid_and_says_which_field_is_missing() {
+    let sim = start();
+    sim.model.put(
+        &SHARED_VOLUME,
+        json!({"metadata": {"namespace": "team", "name": "data"}, "spec": {"fileSystemID": ""}}),
+    );
+    settle(&sim).await;
+    let object = sim.model.object(&shared()).unwrap();
+    assert_eq!((reason(&sim).as_str(), object.text("/status/phase")), ("Invalid", "Failed"));
+    assert!(object.text("/status/message").contains("spec.fileSystemID is missing"), "{object:?}");
+    assert!(sim.model.objects(&VOLUME).is_empty());
+}
+
+#[tokio::test]
+async fn that_it_serves_is_an_event_only_after_trouble() {
+    let sim = made().await;
+    binder(&sim.model);
+    let table = [("Provisioning", None), ("InUse", Some(EventType::Normal))];
+    for (before, event) in table {
+        sim.model.edit(&shared(), |doc| doc["status"]["conditions"][0]["reason"] = json!(before));
+        let report = decided(&sim).await.status.unwrap();
+        let ready = report.get("Ready").unwrap();
+        assert_eq!((ready.reason::<Is>(), ready.event), (Some(Is::Bound), event), "after {before}");
+    }
+    settle(&sim).await;
+    assert_eq!(decided(&sim).await.status.unwrap().get("Ready").unwrap().event, None, "nor while it serves");
+}
+
+#[tokio::test]
+async fn it_serves_when_both_halves_say_that_they_are_bound() {
+    let sim = made().await;
+    let uid = uid(&sim, &claim());
+    sim.model.edit(&volume(), |doc| doc["spec"]["claimRef"]["uid"] = json!(uid));
+    sim.settle().await;
+    assert_eq!(reason(&sim), "Provisioning", "only the volume says so");
+    binder(&sim.model);
+    sim.settle().await;
+    assert_eq!(reason(&sim), "Bound");
+}
+
+#[tokio::test]
+async fn a_predecessors_pair_is_not_taken_over_even_if_it_holds_the_same_data_and_has_lost_a_mark() {
+    for loses_mark in [None, Some(volume()), Some(claim())] {
+        let sim = ready().await;
+        let before = (uid(&sim, &volume()), uid(&sim, &claim()));
+        if let Some(target) = &loses_mark {
+            sim.model.edit(target, |doc| {
+                doc["metadata"]["labels"].as_object_mut().unwrap().remove(OWNER_UID);
+            });
+        }
+        made_anew(&sim);
+        settle(&sim).await;
+        assert_eq!(reason(&sim), "Bound", "{loses_mark:?}");
+        assert_ne!(uid(&sim, &volume()), before.0, "{loses_mark:?}");
+        assert_ne!(uid(&sim, &claim()), before.1, "{loses_mark:?}");
+    }
+}
+
+#[tokio::test]
+async fn half_a_pair_is_completed_only_where_it_could_have_been_begun_now() {
+    // What is left, what happened to it, and whether it is used.
+    type Edit = fn(&mut Value);
+    let untouched: Edit = |_| {};
+    let other_data: Edit = |doc| doc["spec"]["csi"]["volumeHandle"] = json!(format!("{FS}::{OTHER}"));
+    let other_volume: Edit = |doc| doc["spec"]["volumeName"] = json!("another");
+    let was_bound: Edit = |doc| doc["status"] = json!({"phase": "Bound"});
+    let bound: Edit = |doc| doc["spec"]["claimRef"]["uid"] = json!("somebody");
+    let table = [
+        (volume(), claim(), untouched, true),
+        (volume(), claim(), other_data, false),
+        (volume(), claim(), bound, false),
+        (claim(), volume(), untouched, true),
+        (claim(), volume(), other_volume, false),
+        (claim(), volume(), was_bound, false),
+    ];
+    for (at, (left, gone, edit, used)) in table.into_iter().enumerate() {
+        let sim = made().await;
+        let before = uid(&sim, &left);
+        sim.model.delete(&gone);
+        sim.model.edit(&left, edit);
+        settle(&sim).await;
+        assert_eq!(reason(&sim), "Bound", "line {at}");
+        assert_eq!(handle(&sim), format!("{FS}::{AP}"), "line {at}");
+        assert_eq!(uid(&sim, &left) == before, used, "line {at}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_has_lost_its_volume_is_made_anew() {
+    let sim = ready().await;
+    let before = uid(&sim, &claim());
+    sim.model.edit(&claim(), |doc| doc["status"] = json!({"phase": "Lost"}));
+    settle(&sim).await;
+    assert_eq!(reason(&sim), "Bound");
+    assert_ne!(uid(&sim, &claim()), before);
+}
+
+#[tokio::test]
+async fn a_volume_that_the_old_operator_labelled_for_it_but_made_for_another_is_not_in_the_way() {
+    let sim = start();
+    let upstream =
+        json!({labels::OWNED: "true", labels::OWNER_NAMESPACE: "team", labels::OWNER_NAME: "data"});
+    let theirs = sim.model.put(
+        &VOLUME,
+        json!({"metadata": {"name": "pv-other", "labels": upstream}, "spec": {
+            "csi": {"driver": driver::DRIVER_NAME, "volumeHandle": format!("{FS}::{AP}")},
+            "claimRef": {"namespace": "other", "name": "pvc-data"}}}),
+    );
+    put(&sim, AP);
+    settle(&sim).await;
+    assert_eq!(reason(&sim), "Bound");
+    sim.model.delete(&shared());
+    settle(&sim).await;
+    let left = sim.model.object(&VOLUME.at("", "pv-other")).unwrap();
+    assert_eq!((left.uid(), left.deleting()), (theirs.uid(), false));
+}
+
+#[tokio::test]
+async fn that_it_is_being_deleted_is_said_once_and_its_pair_is_looked_at_soon() {
+    let sim = ready().await;
+    sim.model.delete(&shared());
+    let first = decided(&sim).await;
+    let said = first.status.as_ref().and_then(|report| report.get("Ready")?.reason::<Is>());
+    assert_eq!((said, first.wake_after), (Some(Is::Deleting), Some(Duration::from_secs(3))));
+    sim.model.edit(&shared(), |doc| {
+        doc["status"]["conditions"][0]["status"] = json!("False");
+        doc["status"]["conditions"][0]["reason"] = json!("Deleting");
+    });
+    let second = decided(&sim).await;
+    assert_eq!((second.status, second.wake_after), (None, Some(Duration::from_secs(3))));
+    assert_eq!(second.stages, first.stages);
+}

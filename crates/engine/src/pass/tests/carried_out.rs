@@ -1,0 +1,123 @@
+//! What a plan comes to: in which order, under whose name, on what it rests, and what of it is told.
+
+use super::*;
+use crate::plan::Child;
+
+fn subject() -> ObjectRef {
+    SUBJECT.at("ns", "x")
+}
+
+fn uid(model: &Model) -> String {
+    model.object(&subject()).unwrap().uid().to_owned()
+}
+
+fn marked(model: &Model, name: &str, owner_uid: &str) -> ObjectRef {
+    let (labels, annotations) = (json!({OWNER_UID: owner_uid}), json!({crate::intent::OWNER: "ns/x"}));
+    let metadata = json!({"namespace": "ns", "name": name, "labels": labels, "annotations": annotations});
+    model.put(&CHILD, json!({"metadata": metadata}));
+    CHILD.at("ns", name)
+}
+
+#[tokio::test]
+async fn the_finalizer_goes_on_first_and_the_same_pass_carries_the_plan_out() {
+    let plan = |_: &Known| Plan::none().hold().stage(vec![apply()]).status(ready("it serves"));
+    let model = model();
+    let outcome = pass(&model, plan, 0, true).await;
+    assert!(outcome.failures.is_empty() && outcome.status == StatusOutcome::Reported);
+    assert_eq!(model.object(&subject()).unwrap().finalizers(), ["example.com/ours"]);
+    let log = model.log();
+    assert!(log[0].contains("Subject ns/x") && log[1].contains("ConfigMap ns/child"), "{log:?}");
+    assert_eq!((log.len(), condition(&model, "Ready").0.as_str()), (3, "True"), "{log:?}");
+
+    let model = super::model();
+    model.refuse_verb(&subject(), "apply", ApiError::Forbidden("no".into()));
+    let outcome = pass(&model, plan, 0, true).await;
+    assert_eq!((outcome.failures.len(), model.object(&child())), (1, None), "without it nothing is done");
+}
+
+#[tokio::test]
+async fn what_is_written_carries_the_name_of_its_controller() {
+    let model = model();
+    pass(&model, |_| Plan::none().stage(vec![apply()]), 0, true).await;
+    let written = model.shown(&child()).unwrap();
+    assert_eq!(written.text("/metadata/managedFields/0/manager"), "odd");
+}
+
+#[tokio::test]
+async fn children_of_ours_that_the_plan_has_no_word_for_go_and_no_others() {
+    let model = model();
+    let ours = uid(&model);
+    let unnamed = marked(&model, "unnamed", &ours);
+    let kept = marked(&model, "kept", &ours);
+    let going = marked(&model, "going", &ours);
+    let predecessors = marked(&model, "predecessors", "another");
+    model.edit(&going, |doc| doc["metadata"]["finalizers"] = json!(["example.com/theirs"]));
+    model.delete(&going);
+    let keep = kept.clone();
+    pass(&model, move |_| Plan::none().keep(keep.clone()), 0, true).await;
+    let there = [&unnamed, &kept, &going, &predecessors].map(|target| model.object(target).is_some());
+    assert_eq!(there, [false, true, true, true]);
+    let deletions: Vec<String> = model.log().into_iter().filter(|line| line.starts_with("delete")).collect();
+    assert_eq!(deletions, [format!("delete {unnamed}")], "what is going is left to go");
+}
+
+#[tokio::test]
+async fn what_the_caches_lack_of_our_own_writes_is_read_before_anything_is_decided() {
+    for count in [2, 40] {
+        let model = model();
+        let names: Vec<String> = (0..count).map(|n| format!("{n:02}")).collect();
+        let intent = |name: &str| {
+            let metadata = json!({"namespace": "ns", "name": name});
+            Intent::of(
+                &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}),
+            )
+        };
+        let all = names.clone();
+        let make = move |_: &Known| {
+            let step = |name: &String| Step::apply(CHILD.at("ns", name), intent(name), Expect::Absent);
+            Plan::none().stage(all.iter().map(step).collect())
+        };
+        pass(&model, make, 0, true).await;
+        let behind = stores(&model);
+        let targets: Vec<ObjectRef> = names.iter().map(|name| CHILD.at("ns", name)).collect();
+        for target in &targets {
+            model.edit(target, |doc| doc["data"] = json!({"a": "old"}));
+        }
+        let old = stores(&model);
+        for target in &targets {
+            model.edit(target, |doc| doc["data"] = json!({"a": "b"}));
+        }
+        let uids: Vec<_> = targets
+            .iter()
+            .map(|target| (target.clone(), model.object(target).unwrap().identity().uid))
+            .collect();
+        let keep = move |_: &Known| {
+            let step = |(target, uid): &(ObjectRef, aquifer_base::Uid)| {
+                let (intent, expect) = (intent(&target.key.name), Expect::Uid(uid.clone()));
+                Step::Apply(Child { target: target.clone(), intent, expect })
+            };
+            Plan::none().stage(uids.iter().map(step).collect())
+        };
+        let writes = model.log().len();
+        pass_on(&model, &old, &targets, keep.clone(), 0, true).await;
+        assert_eq!(model.log().len(), writes, "{count} are as they should be, and the caches do not know");
+        pass_on(&model, &behind, &[], keep, 0, true).await;
+        assert_eq!(model.log().len(), writes, "nor is there anything to write when they do");
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_is_refused_is_a_failure_unless_somebody_else_was_faster() {
+    let plan = |_: &Known| Plan::none().wake_after(Duration::from_mins(1)).status(ready("it serves"));
+    let refused = async |error: ApiError| {
+        let model = model();
+        model.refuse_verb(&subject(), "update the status of", error);
+        let outcome = pass(&model, plan, 0, true).await;
+        (outcome.failures.len(), outcome.status, outcome.wake_after)
+    };
+    let (failures, status, _) = refused(ApiError::Forbidden("no".into())).await;
+    assert!(failures > 0 && status == StatusOutcome::Unreported);
+    let (failures, status, wake_after) = refused(ApiError::Conflict("newer".into())).await;
+    assert_eq!((failures, status), (0, StatusOutcome::Unreported));
+    assert!(wake_after <= Some(Duration::from_secs(1)), "it is looked at again soon: {wake_after:?}");
+}

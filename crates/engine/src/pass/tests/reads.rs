@@ -1,0 +1,95 @@
+//! What a pass reads of its own writes that the caches lack.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::cluster::{Listing, Write};
+use crate::secret::StoredSecret;
+
+/// Counts how often one object, and how often a list, is read.
+struct Counting<'a> {
+    model: &'a Model,
+    gets: AtomicUsize,
+    lists: AtomicUsize,
+}
+
+#[async_trait]
+impl Cluster for Counting<'_> {
+    async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.model.get(target).await
+    }
+    async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError> {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        self.model.list(listing).await
+    }
+    async fn secret(&self, secret: &Key) -> Result<Option<StoredSecret>, ApiError> {
+        self.model.secret(secret).await
+    }
+    async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
+        self.model.write(write).await
+    }
+}
+
+/// How many objects and lists are read for these, where children are watched so. What was read is checked.
+async fn reads(model: &Model, watch: Watch, lagging: &[ObjectRef]) -> (usize, usize) {
+    let mut stores = Stores::default();
+    for watch in [Watch::subjects(SUBJECT), watch] {
+        let store = Store::new(watch);
+        store.relist_begins();
+        store.relist_ends(Timestamp::UNIX_EPOCH);
+        stores.add(Arc::new(store));
+    }
+    let cluster = Counting { model, gets: AtomicUsize::new(0), lists: AtomicUsize::new(0) };
+    let mut fresh = Fresh::default();
+    let pass = Pass {
+        controller: &Odd(|_: &Known| Plan::none()),
+        cluster: &cluster,
+        stores: &stores,
+        outside: &Outside::default(),
+        leadership: &Leadership::always(),
+        environment: &Still,
+        key: &Key::namespaced("ns", "x"),
+        lagging,
+        failures: 0,
+        status_due: true,
+    };
+    pass.read_lagging(&mut fresh).await.unwrap();
+    for target in lagging {
+        let read = fresh.objects.get(target).map(|(object, _)| object.as_ref().map(Object::uid));
+        assert_eq!(read, Some(model.object(target).as_ref().map(Object::uid)), "{target}");
+    }
+    (cluster.gets.into_inner(), cluster.lists.into_inner())
+}
+
+fn many(kind: &Kind, count: usize) -> Vec<ObjectRef> {
+    (0..count).map(|n| kind.at("ns", &format!("{n:02}"))).collect()
+}
+
+fn make(model: &Model, targets: &[ObjectRef]) {
+    for target in targets {
+        model.put(&target.kind, json!({"metadata": {"namespace": "ns", "name": target.key.name}}));
+    }
+}
+
+#[tokio::test]
+async fn many_of_a_kind_are_read_as_a_list_unless_it_is_replaced_wholesale() {
+    let table = [(1, false, (1, 0)), (16, false, (16, 0)), (17, false, (0, 1)), (17, true, (17, 0))];
+    for (count, replaced, wanted) in table {
+        let (model, targets) = (model(), many(&CHILD, count));
+        make(&model, &targets);
+        let watch = if replaced { Watch::children(CHILD).replaced() } else { Watch::children(CHILD) };
+        assert_eq!(reads(&model, watch, &targets).await, wanted, "{count}, replaced: {replaced}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_list_does_not_show_is_read_by_its_name_and_never_taken_from_another_kind() {
+    let model = model();
+    let (children, subjects) = (many(&CHILD, 17), many(&SUBJECT, 17));
+    make(&model, &children);
+    make(&model, &subjects);
+    model.delete(&subjects[3]);
+    let lagging = [children, subjects].concat();
+    assert_eq!(reads(&model, Watch::children(CHILD), &lagging).await, (1, 2));
+}
