@@ -254,7 +254,7 @@ impl Runner {
             let key = turn.key.clone();
             let span = tracing::info_span!("pass", controller = self.shared.controller.name(), %key);
             let pass = pass(Arc::clone(&self.shared), self.context.clone(), turn).instrument(span);
-            let handle = self.passes.spawn(pass);
+            let handle = self.passes.spawn(self.shared.runtime.counted(pass));
             self.running.insert(handle.id(), key);
         }
         false

@@ -7,11 +7,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::standstill::Standstill;
 
 /// Handles of ended tasks are dropped when this many have collected.
 const TIDY_AT: usize = 64;
@@ -25,6 +27,8 @@ struct Inner {
     clock: Clock,
     random: Mutex<fastrand::Rng>,
     tasks: Mutex<Vec<AbortHandle>>,
+    /// In a simulation that looks for busy loops: whose tasks these are, and what counts their polls.
+    watched: Option<(String, Arc<Standstill>)>,
 }
 
 #[derive(Debug)]
@@ -38,17 +42,25 @@ enum Clock {
 impl Runtime {
     /// The real clock, and randomness from the operating system.
     pub fn system() -> Self {
-        Self::with(Clock::System, fastrand::Rng::new())
+        Self::with(Clock::System, fastrand::Rng::new(), None)
     }
 
     /// A clock that shows `wall` now and moves with tokio's, and randomness from a seed.
     pub fn simulated(wall: Timestamp, seed: u64) -> Self {
         let clock = Clock::Simulated { start: Instant::now(), wall };
-        Self::with(clock, fastrand::Rng::with_seed(seed))
+        Self::with(clock, fastrand::Rng::with_seed(seed), None)
     }
 
-    fn with(clock: Clock, random: fastrand::Rng) -> Self {
-        Self(Arc::new(Inner { clock, random: Mutex::new(random), tasks: Mutex::default() }))
+    /// The same for a process with this name, whose tasks are watched for busy loops.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn watched(wall: Timestamp, seed: u64, name: &str, standstill: &Arc<Standstill>) -> Self {
+        let clock = Clock::Simulated { start: Instant::now(), wall };
+        let watched = (name.to_owned(), Arc::clone(standstill));
+        Self::with(clock, fastrand::Rng::with_seed(seed), Some(watched))
+    }
+
+    fn with(clock: Clock, random: fastrand::Rng, watched: Option<(String, Arc<Standstill>)>) -> Self {
+        Self(Arc::new(Inner { clock, random: Mutex::new(random), tasks: Mutex::default(), watched }))
     }
 
     /// The wall clock: for people, for times that the API server wrote, and for waits that allow for clocks that differ.
@@ -79,13 +91,27 @@ impl Runtime {
 
     /// Starts a task of this process. It ends with [`Runtime::end`] at the latest.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        let handle = tokio::spawn(task);
+        let handle = match &self.0.watched {
+            None => tokio::spawn(task),
+            Some(_) => tokio::spawn(self.counted(task)),
+        };
         let mut tasks = lock(&self.0.tasks);
         if tasks.len() >= TIDY_AT && tasks.len().is_power_of_two() {
             tasks.retain(|task| !task.is_finished());
         }
         tasks.push(handle.abort_handle());
         handle
+    }
+
+    /// A task of this process that ends with its owner, for a `JoinSet`.
+    pub(crate) fn counted<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> BoxFuture<'static, T> {
+        match self.0.watched.clone() {
+            None => Box::pin(task),
+            Some((name, standstill)) => Box::pin(async move { standstill.count(&name, task).await }),
+        }
     }
 
     /// Ends every task of this process where it is, as a crash would.

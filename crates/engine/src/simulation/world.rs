@@ -21,6 +21,7 @@ use crate::object::Kind;
 use crate::panic_text::panic_text;
 use crate::process::{self, Ended, Family, Health, LeaseSettings, Settings, Signal};
 use crate::runtime::Runtime;
+use crate::standstill::Standstill;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
 const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event", "events");
@@ -28,6 +29,10 @@ const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event", "events");
 const LOOK: Duration = Duration::from_millis(500);
 /// The world's clock when it begins.
 const BEGINS: i64 = 1_800_000_000;
+/// So many polls without the clock moving are a busy loop: a history does not do so much at one time.
+const POLLS: u64 = 100_000;
+/// The same in a world without faults, in which thousands of objects may be worked on at one time.
+const POLLS_OF_MANY: u64 = 10_000_000;
 
 /// A world, while its script runs. Copies are the same world.
 #[derive(Clone)]
@@ -38,6 +43,7 @@ pub struct World {
     network: Arc<Network>,
     /// The clock and the tasks of everything but the operator's processes.
     runtime: Runtime,
+    standstill: Arc<Standstill>,
     seed: u64,
 }
 
@@ -63,19 +69,19 @@ pub struct Process {
     running: JoinHandle<Result<(), Ended>>,
 }
 
-/// Plays a script in a fresh world and gives its result and the whole history. The same seed gives the same history.
+/// Plays a script in a fresh world and gives its result and the whole history. The same seed gives the same history. A busy loop
+/// is an error.
 pub fn run<T>(
     seed: u64,
     delays: Delays,
     kinds: &[Kind],
     script: impl AsyncFnOnce(&World) -> T,
 ) -> std::io::Result<(T, Vec<String>)> {
-    let played = paused()?.block_on(async {
-        let world = World::new(seed, Network::without_faults(delays, seed), kinds);
-        let result = script(&world).await;
-        (result, world.server.history())
-    });
-    Ok(played)
+    paused()?.block_on(async {
+        let world = World::new(seed, Network::without_faults(delays, seed), kinds, POLLS_OF_MANY);
+        let result = world.go_through(script(&world)).await.map_err(std::io::Error::other)?;
+        Ok((result, world.server.history()))
+    })
 }
 
 /// A history that was played.
@@ -98,8 +104,8 @@ pub fn play(
 ) -> std::io::Result<Played> {
     let tokio = paused()?;
     let seed = tape.below(u64::MAX);
-    let world = tokio.block_on(async { World::new(seed, Network::with_faults(tape), kinds) });
-    let played = AssertUnwindSafe(|| tokio.block_on(script(&world)));
+    let world = tokio.block_on(async { World::new(seed, Network::with_faults(tape), kinds, POLLS) });
+    let played = AssertUnwindSafe(|| tokio.block_on(world.go_through(script(&world))).flatten());
     let end = std::panic::catch_unwind(played)
         .unwrap_or_else(|panic| Err(format!("a panic: {}", panic_text(&*panic))));
     world.runtime.end();
@@ -116,14 +122,24 @@ fn paused() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 impl World {
-    fn new(seed: u64, network: Network, kinds: &[Kind]) -> Self {
-        let runtime = Runtime::simulated(Timestamp::from_second(BEGINS).unwrap_or_default(), seed);
+    fn new(seed: u64, network: Network, kinds: &[Kind], polls: u64) -> Self {
+        let (standstill, begins) = (Arc::new(Standstill::new(polls)), Timestamp::from_second(BEGINS));
+        let runtime = Runtime::watched(begins.unwrap_or_default(), seed, "the world", &standstill);
         let model = Arc::new(Model::default());
         model.set_clock(&runtime);
         let network = Arc::new(network);
         let kinds: Vec<Kind> = kinds.iter().cloned().chain([LEASE, EVENT]).collect();
         let server = ApiServer::new(Arc::clone(&model), Arc::clone(&network), runtime.clone(), &kinds);
-        Self { model, server: Arc::new(server), network, runtime, seed }
+        Self { model, server: Arc::new(server), network, runtime, standstill, seed }
+    }
+
+    /// Plays a script until its end, or until there is a busy loop.
+    async fn go_through<T>(&self, script: impl Future<Output = T>) -> Result<T, String> {
+        tokio::select! {
+            biased;
+            found = self.standstill.found() => Err(found),
+            end = self.standstill.count("the script", script) => Ok(end),
+        }
     }
 
     /// The clock of the world.
@@ -143,7 +159,7 @@ impl World {
         families: impl FnOnce(&kube::Client, &Runtime) -> Vec<Family>,
     ) -> Process {
         let own = name.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-        let runtime = Runtime::simulated(self.runtime.now(), own);
+        let runtime = Runtime::watched(self.runtime.now(), own, name, &self.standstill);
         let client = self.client(name);
         let metrics = Metrics::default();
         let settings = Settings {

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod busy;
 mod cluster_run;
 mod control_plane;
 mod decider;
