@@ -158,6 +158,11 @@ impl Runner {
             }
             (all_woken, led) = (leads, leads);
             self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
+            #[cfg(any(test, feature = "simulation"))]
+            if self.passes.is_empty() {
+                let kept = self.queue.kept().into_iter().chain(self.shared.outside.kept());
+                self.context.metrics.keeps(self.shared.controller.name(), kept);
+            }
             let patience =
                 if leads && bootstrapped { Duration::from_hours(1) } else { Duration::from_secs(2) };
             // A time that has come while no pass can start must not make this loop spin: the end of a pass goes on with it.

@@ -18,6 +18,9 @@ use crate::standstill::Standstill;
 /// Handles of ended tasks are dropped when this many have collected.
 const TIDY_AT: usize = 64;
 
+/// The rate of a clock that is right.
+pub(crate) const EVEN: u32 = 1000;
+
 /// The clock, the randomness and the tasks of one process. Copies share them.
 #[derive(Clone, Debug)]
 pub struct Runtime(Arc<Inner>);
@@ -27,6 +30,7 @@ struct Inner {
     clock: Clock,
     random: Mutex<fastrand::Rng>,
     tasks: Mutex<Vec<AbortHandle>>,
+    identity: u64,
     /// In a simulation that looks for busy loops: whose tasks these are, and what counts their polls.
     watched: Option<(String, Arc<Standstill>)>,
 }
@@ -35,8 +39,8 @@ struct Inner {
 enum Clock {
     /// The machine's.
     System,
-    /// Moves with tokio's clock from a fixed time on.
-    Simulated { start: Instant, wall: Timestamp },
+    /// Moves with tokio's clock from a fixed time on, so many thousandths as fast.
+    Simulated { start: Instant, wall: Timestamp, rate: u32 },
 }
 
 impl Runtime {
@@ -47,28 +51,43 @@ impl Runtime {
 
     /// A clock that shows `wall` now and moves with tokio's, and randomness from a seed.
     pub fn simulated(wall: Timestamp, seed: u64) -> Self {
-        let clock = Clock::Simulated { start: Instant::now(), wall };
+        let clock = Clock::Simulated { start: Instant::now(), wall, rate: EVEN };
         Self::with(clock, fastrand::Rng::with_seed(seed), None)
     }
 
-    /// The same for a process with this name, whose tasks are watched for busy loops.
+    /// The same for a process with this name, whose tasks are watched for busy loops and whose clock goes at this rate, in
+    /// thousandths. Only the wall clock does: tokio's, which sleeps and time-outs go by, is one for the whole simulation.
     #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn watched(wall: Timestamp, seed: u64, name: &str, standstill: &Arc<Standstill>) -> Self {
-        let clock = Clock::Simulated { start: Instant::now(), wall };
+    pub(crate) fn watched(
+        wall: Timestamp,
+        rate: u32,
+        seed: u64,
+        name: &str,
+        standstill: &Arc<Standstill>,
+    ) -> Self {
+        let clock = Clock::Simulated { start: Instant::now(), wall, rate };
         let watched = (name.to_owned(), Arc::clone(standstill));
         Self::with(clock, fastrand::Rng::with_seed(seed), Some(watched))
     }
 
-    fn with(clock: Clock, random: fastrand::Rng, watched: Option<(String, Arc<Standstill>)>) -> Self {
-        Self(Arc::new(Inner { clock, random: Mutex::new(random), tasks: Mutex::default(), watched }))
+    fn with(clock: Clock, mut random: fastrand::Rng, watched: Option<(String, Arc<Standstill>)>) -> Self {
+        let identity = random.u64(..);
+        Self(Arc::new(Inner {
+            clock,
+            random: Mutex::new(random),
+            tasks: Mutex::default(),
+            identity,
+            watched,
+        }))
     }
 
     /// The wall clock: for people, for times that the API server wrote, and for waits that allow for clocks that differ.
     pub fn now(&self) -> Timestamp {
         match &self.0.clock {
             Clock::System => Timestamp::now(),
-            Clock::Simulated { start, wall } => {
-                let passed = SignedDuration::try_from(start.elapsed()).unwrap_or(SignedDuration::MAX);
+            Clock::Simulated { start, wall, rate } => {
+                let passed = start.elapsed().saturating_mul(*rate) / EVEN;
+                let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
                 wall.saturating_add(passed).unwrap_or(Timestamp::MAX)
             }
         }
@@ -77,6 +96,12 @@ impl Runtime {
     /// The monotonic clock, which all processes of a machine share.
     pub fn instant() -> Instant {
         Instant::now()
+    }
+
+    /// Tells this process from others, and from itself after a restart. What it noted by its own clock, it may compare with that clock;
+    /// the clock of another process may show any time.
+    pub fn identity(&self) -> u64 {
+        self.0.identity
     }
 
     /// A random number. Good enough to spread retries and to tell processes apart, not to make keys from.

@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::runtime::Runtime;
 
 /// Counts how often tasks are polled while the clock stands still.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Standstill {
 
     /// Counts a poll; whether there were too many.
     fn stands(&self, whose: &str) -> bool {
-        let now = Instant::now();
+        let now = Runtime::instant();
         let mut state = lock(&self.state);
         if state.found.is_some() {
             return true;

@@ -6,70 +6,33 @@ use std::time::Duration;
 
 use aquifer_engine::process::{Family, Runnable};
 use aquifer_engine::simulation::{Delays, Process, run};
-use aquifer_engine::{
-    Class, Controller, Expect, Failure, Identity, Intent, Kind, Plan, Question, Seen, Shape, Step, View,
-    Watch,
-};
+use aquifer_engine::{Class, Failure};
 use async_trait::async_trait;
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::family::{CONFIG_MAP, Kinds, SpringSpec, SpringStatus, spring_named};
+use crate::family::{CONFIG_MAP, Kinds, SECRET, spring_named};
+use crate::gauges::{EVERY, Gauges, MASTER, Source};
 
-const EVERY: Duration = Duration::from_mins(1);
+const RUN: &str = "polled";
 
 /// What the gauge shows; none while it is broken.
 #[derive(Default)]
 struct Gauge {
     level: Mutex<Option<u64>>,
     asked: AtomicU64,
+    /// How often somebody asked for the region.
+    region_asked: AtomicU64,
 }
-
-struct Gauges {
-    kinds: Kinds,
-    gauge: Arc<Gauge>,
-}
-
-type Subject = aquifer_engine::Subject<SpringSpec, SpringStatus>;
 
 #[async_trait]
-impl Controller for Gauges {
-    type Spec = SpringSpec;
-    type Status = SpringStatus;
-    type World = (Seen<u64>, Seen<Option<Identity>>);
-
-    fn name(&self) -> &'static str {
-        "proving-gauges"
+impl Source for Arc<Gauge> {
+    async fn level(&self) -> Result<u64, Failure> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.level.lock().unwrap().ok_or_else(|| Failure::new(Class::Transient, "the gauge is broken"))
     }
-    fn kind(&self) -> Kind {
-        self.kinds.spring.clone()
-    }
-    fn watches(&self) -> Vec<Watch> {
-        vec![Watch::subjects(self.kinds.spring.clone()), Watch::children(CONFIG_MAP)]
-    }
-    fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
-    }
-    fn observe(&self, subject: &Subject, view: &View<'_>) -> Self::World {
-        let note = CONFIG_MAP.key(&subject.key);
-        (
-            view.poll(Question::new("gauge", "level"), EVERY),
-            view.get(&note).map(|note| note.map(|note| note.identity())),
-        )
-    }
-    fn decide(&self, subject: &Subject, (level, note): &Self::World, _: Timestamp) -> Plan {
-        let (Some(level), Some(note), Some(_)) = (level.known(), note.known(), &subject.object) else {
-            return Plan::none();
-        };
-        let target = CONFIG_MAP.key(&subject.key);
-        let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"level": level.to_string()},
-            "metadata": {"namespace": target.key.namespace, "name": target.key.name}});
-        Plan::none().stage(vec![Step::apply(target, Intent::of(&intent), Expect::seen(note.as_ref()))])
-    }
-    async fn look(&self, _: &Question) -> Result<Value, Failure> {
-        self.gauge.asked.fetch_add(1, Ordering::SeqCst);
-        let level = *self.gauge.level.lock().unwrap();
-        level.map(Value::from).ok_or_else(|| Failure::new(Class::Transient, "the gauge is broken"))
+    async fn region(&self) -> Result<String, Failure> {
+        self.region_asked.fetch_add(1, Ordering::SeqCst);
+        Ok("hills".into())
     }
 }
 
@@ -82,21 +45,27 @@ fn passes(process: &Process) -> u64 {
 #[test]
 fn a_gauge_is_asked_once_for_all_springs_and_only_another_level_is_news() {
     let kinds = Kinds::new();
-    let ((), _) = run(1, Delays::NONE, &[kinds.spring.clone(), CONFIG_MAP], async |world| {
+    let ((), _) = run(1, Delays::NONE, &[kinds.spring.clone(), CONFIG_MAP, SECRET], async |world| {
         let gauge = Arc::new(Gauge::default());
         *gauge.level.lock().unwrap() = Some(7);
-        let controller = Gauges { kinds: kinds.clone(), gauge: Arc::clone(&gauge) };
-        let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(controller)];
-        let family = Family { name: "gauges".into(), controllers, servers: Vec::new() };
-        let process = world.start("one", |_, _| vec![family]);
+        world
+            .model
+            .put(&SECRET, json!({"metadata": {"namespace": "ns", "name": MASTER}, "data": {"key": ""}}));
+        let process = world.start("one", |_, runtime| {
+            let (source, runtime) = (Arc::new(Arc::clone(&gauge)), runtime.clone());
+            let gauges = Gauges { kinds: kinds.clone(), run: RUN.into(), source, runtime };
+            let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(gauges)];
+            vec![Family { name: "gauges".into(), controllers, servers: Vec::new() }]
+        });
         for name in ["north", "south"] {
-            world.model.put(&kinds.spring, spring_named(&kinds, "ns", name, "run", 1));
+            world.model.put(&kinds.spring, spring_named(&kinds, "ns", name, RUN, 1));
         }
         let levels = || -> Vec<String> {
             world.model.objects(&CONFIG_MAP).iter().map(|note| note.text("/data/level").to_owned()).collect()
         };
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(levels(), ["7", "7"]);
+        assert_eq!(gauge.region_asked.load(Ordering::SeqCst), 1, "one question for both");
         let (before, asked) = (passes(&process), gauge.asked.load(Ordering::SeqCst));
         tokio::time::sleep(EVERY * 20).await;
         assert_eq!(passes(&process), before, "the same level wakes nobody");
@@ -118,9 +87,13 @@ fn a_gauge_is_asked_once_for_all_springs_and_only_another_level_is_news() {
         // When nobody wants to know any more, nobody asks.
         for name in ["north", "south"] {
             world.model.delete(&kinds.spring.at("ns", name));
-            world.model.delete(&CONFIG_MAP.at("ns", name));
         }
         tokio::time::sleep(EVERY * 2).await;
+        assert_eq!(
+            (levels().len(), world.model.objects(&SECRET).len()),
+            (0, 1),
+            "only the master's Secret is left"
+        );
         let asked = gauge.asked.load(Ordering::SeqCst);
         tokio::time::sleep(EVERY * 20).await;
         assert_eq!(gauge.asked.load(Ordering::SeqCst), asked);
