@@ -233,6 +233,7 @@ impl World {
             for life in 1_u64.. {
                 let name = format!("{name}-{life}");
                 let mut process = world.start(&name, &families);
+                let lifeline = process.runtime.clone();
                 let end = loop {
                     let pause = Duration::from_secs(1 + world.choose(20));
                     let look = async {
@@ -256,6 +257,7 @@ impl World {
                         }
                     }
                 };
+                lifeline.end(); // nothing of a process goes on when it has ended
                 lock(&world.counted).remove(&name);
                 world.server.note(&format!("{name} {end}"));
                 tokio::time::sleep(Duration::from_millis(world.choose(20_000))).await;
@@ -437,6 +439,8 @@ impl Process {
     /// Stops it in order.
     pub async fn stop(self) -> Result<(), Ended> {
         let _ = self.signals.send(Signal::Stop);
-        self.running.await.unwrap_or(Err(Ended::Signals))
+        let ended = self.running.await.unwrap_or(Err(Ended::Signals));
+        self.runtime.end();
+        ended
     }
 }
