@@ -20,6 +20,8 @@ mod round_trip;
 mod simulated;
 pub mod uninstall;
 pub mod volumes;
+#[cfg(test)]
+mod with_faults;
 
 /// The family `efs`.
 pub fn family() -> &'static dyn aquifer_family::Family {

@@ -17,7 +17,7 @@ use crate::kinds::{
 };
 use crate::volumes::{Volumes, claim_name, volume_name};
 
-const KINDS: [Kind; 14] = [
+pub(crate) const KINDS: [Kind; 14] = [
     SHARED_VOLUME,
     COMPONENT,
     VOLUME,
@@ -37,14 +37,17 @@ const QUIET: Duration = Duration::from_secs(25);
 const PATIENCE: Duration = Duration::from_mins(30);
 const NAMES: [&str; 3] = ["data", "data-two", "logs"];
 
-fn start(world: &World, name: &str) -> Process {
-    world.start(name, |_, _| {
-        let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(Volumes), Box::new(Driver::default())];
-        vec![Family { name: "efs".into(), controllers, servers: Vec::new() }]
-    })
+/// What a process runs.
+pub(crate) fn families() -> Vec<Family> {
+    let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(Volumes), Box::new(Driver::default())];
+    vec![Family { name: "efs".into(), controllers, servers: Vec::new() }]
 }
 
-fn put(world: &World, name: &str, access_point: &str) {
+fn start(world: &World, name: &str) -> Process {
+    world.start(name, |_, _| families())
+}
+
+pub(crate) fn put(world: &World, name: &str, access_point: &str) {
     let spec = json!({"fileSystemID": "fs-0123456789abcdef0", "accessPointID": access_point});
     let metadata = json!({"namespace": "team", "name": name});
     world.model.put(&SHARED_VOLUME, json!({"metadata": metadata, "spec": spec}));

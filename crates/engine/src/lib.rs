@@ -26,7 +26,7 @@ pub use contract::{
 };
 pub(crate) use run::{
     contact, events, health, kept, latest, lock, outside, panic_text, polls, queue, readiness, runner,
-    streams,
+    standstill, streams,
 };
 pub use run::{metrics, process, remote, runtime, serve, store, stores};
 

@@ -18,6 +18,7 @@ pub mod remote;
 pub(crate) mod runner;
 pub mod runtime;
 pub mod serve;
+pub(crate) mod standstill;
 pub mod store;
 pub mod stores;
 pub(crate) mod streams;

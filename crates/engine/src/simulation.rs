@@ -14,10 +14,10 @@ mod world;
 
 pub use faults::Fault;
 pub use network::Delays;
-pub use search::{Bad, BadHistory, Search, search};
+pub use search::{Bad, BadHistory, Search, Until, search, search_as_told};
 pub use server::ApiServer;
 pub use tape::Tape;
-pub use world::{Played, Process, World, play, run};
+pub use world::{Played, Process, World, play, play_with_all_faults, run};
 
 /// The first request in which two histories differ.
 pub fn first_difference<'a>(

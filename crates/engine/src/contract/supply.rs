@@ -9,7 +9,6 @@
 //! others would wait for the next try.
 //!
 //! The supply needs a finalizer that stays while something is reserved: one that is made anew would know of no reservation.
-//! (The spring of the proving ground has none yet.)
 
 use std::collections::BTreeMap;
 
@@ -55,7 +54,7 @@ const ROUND: usize = 5000;
 
 impl Claimant {
     /// What nobody else may have now.
-    fn held(&self) -> u64 {
+    pub fn held(&self) -> u64 {
         self.granted.unwrap_or(0).max(self.used)
     }
 }

@@ -48,6 +48,17 @@ impl Timing {
         }
     }
 
+    /// The same durations by a clock that goes at this rate, in thousandths.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn by_clock(self, rate: u32) -> Self {
+        let stretched = |duration: Duration| duration * crate::runtime::EVEN / rate.max(1);
+        Self {
+            lease: stretched(self.lease),
+            renew_deadline: stretched(self.renew_deadline),
+            retry: stretched(self.retry),
+        }
+    }
+
     /// How long a record must not have changed before another replica takes the lease.
     pub fn lease(&self) -> Duration {
         self.lease

@@ -52,7 +52,9 @@ impl Pass<'_> {
                         let noted = view.noted();
                         state.asked = noted.asked;
                         state.polled = Some(noted.polled);
-                        state.outcome.unanswered = noted.unanswered;
+                        // A read says that a kind is not served, and its watch says that it is: no event will tell when that ends.
+                        let missed = state.fresh.unserved.iter().any(|kind| self.stores.synced(kind));
+                        state.outcome.unanswered = noted.unanswered || missed;
                         (Some(Looked { subject: subject.clone(), observation }), noted.wants)
                     }
                 }

@@ -96,6 +96,9 @@ struct Inner {
     contact: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     ready_seconds: Family<KindLabels, Histogram>,
     objects: Objects,
+    /// What each controller keeps in memory, for a simulation.
+    #[cfg(any(test, feature = "simulation"))]
+    kept: std::sync::Mutex<std::collections::BTreeMap<(&'static str, &'static str), usize>>,
 }
 
 impl Default for Metrics {
@@ -121,6 +124,8 @@ impl Default for Metrics {
             // From a second to a little more than nine hours.
             ready_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1.0, 2.0, 16))),
             objects: Objects::default(),
+            #[cfg(any(test, feature = "simulation"))]
+            kept: std::sync::Mutex::default(),
         };
         inner.registry.register_collector(Box::new(process::Process));
         let registry = inner.registry.sub_registry_with_prefix("aquifer");
@@ -231,6 +236,24 @@ impl Metrics {
         let store = Arc::new(store.timed(self.inner.ready_seconds.get_or_create(&labels).clone()));
         self.inner.objects.add(&kind, controller, Arc::clone(&store), runtime);
         store
+    }
+
+    /// A controller keeps so many things of this kind in memory.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn keeps(
+        &self,
+        controller: &'static str,
+        things: impl IntoIterator<Item = (&'static str, usize)>,
+    ) {
+        let mut kept = crate::lock::lock(&self.inner.kept);
+        kept.extend(things.into_iter().map(|(what, number)| ((controller, what), number)));
+    }
+
+    /// What the controllers kept in memory when they last had nothing to do: by controller and what it is.
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn kept(&self) -> std::collections::BTreeMap<String, usize> {
+        let kept = crate::lock::lock(&self.inner.kept);
+        kept.iter().map(|((controller, what), number)| (format!("{controller}: {what}"), *number)).collect()
     }
 
     /// The type of [`Metrics::text`].

@@ -299,6 +299,24 @@ impl Outside {
         inner.drop_old_lists(now);
     }
 
+    /// What it keeps: so many of each.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn kept(&self) -> [(&'static str, usize); 10] {
+        let inner = self.lock();
+        [
+            ("answers", inner.answers.len()),
+            ("open questions", inner.asking.len()),
+            ("unread answers", inner.unread.len()),
+            ("lists", inner.lists.len()),
+            ("failed lists", inner.failed_lists.len()),
+            ("lists under way", inner.turns.len()),
+            ("keys on firm ground", inner.firm.len()),
+            ("compared Secrets", inner.verified.len()),
+            ("polled questions", self.polls.len()),
+            ("targets of effects", lock(&self.effects).len()),
+        ]
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         lock(&self.inner)
     }

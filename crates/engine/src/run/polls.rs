@@ -133,6 +133,12 @@ impl Polls {
         self.want(key, &BTreeMap::new());
     }
 
+    /// How many questions are put again and again.
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn len(&self) -> usize {
+        self.lock().questions.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         lock(&self.inner)
     }

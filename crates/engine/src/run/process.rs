@@ -159,10 +159,10 @@ pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal
         let servers = family.servers.into_iter().map(|one| one.run(context(&always)));
         for task in controllers.chain(servers) {
             let name = family.name.clone();
-            running.spawn(async move {
+            running.spawn(runtime.counted(async move {
                 task.await;
                 name
-            });
+            }));
         }
         leases.push(held);
     }

@@ -267,6 +267,17 @@ impl Queue {
         self.ready.len()
     }
 
+    /// What it keeps: so many of each.
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn kept(&self) -> [(&'static str, usize); 4] {
+        [
+            ("slots", self.slots.len()),
+            ("gates", self.slots.values().filter(|slot| !slot.gate.is_empty()).count()),
+            ("ready", self.ready.len()),
+            ("waiting statuses", self.waiting_statuses.len()),
+        ]
+    }
+
     /// The time has come that a key waited for: the end of its backoff, rest or gate, or a second look.
     fn timer_fired(&mut self, key: &Key, now: Instant) {
         let Some(slot) = self.slots.get_mut(key) else { return };

@@ -165,6 +165,11 @@ impl Runner {
             }
             (all_woken, led) = (leads, leads);
             self.context.metrics.depth(self.shared.controller.name(), self.queue.depth());
+            #[cfg(any(test, feature = "simulation"))]
+            if self.passes.is_empty() {
+                let kept = self.queue.kept().into_iter().chain(self.shared.outside.kept());
+                self.context.metrics.keeps(self.shared.controller.name(), kept);
+            }
             let patience =
                 if leads && bootstrapped { Duration::from_hours(1) } else { Duration::from_secs(2) };
             // A time that has come while no pass can start must not make this loop spin: the end of a pass goes on with it.
@@ -261,7 +266,7 @@ impl Runner {
             let key = turn.key.clone();
             let span = tracing::info_span!("pass", controller = self.shared.controller.name(), %key);
             let pass = pass(Arc::clone(&self.shared), self.context.clone(), turn).instrument(span);
-            let handle = self.passes.spawn(pass);
+            let handle = self.passes.spawn(self.shared.runtime.counted(pass));
             self.running.insert(handle.id(), key);
         }
         false

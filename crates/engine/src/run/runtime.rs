@@ -7,14 +7,19 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::standstill::Standstill;
 
 /// Handles of ended tasks are dropped when this many have collected.
 const TIDY_AT: usize = 64;
+
+/// The rate of a clock that is right.
+pub(crate) const EVEN: u32 = 1000;
 
 /// The clock, the randomness and the tasks of one process. Copies share them.
 #[derive(Clone, Debug)]
@@ -25,38 +30,64 @@ struct Inner {
     clock: Clock,
     random: Mutex<fastrand::Rng>,
     tasks: Mutex<Vec<AbortHandle>>,
+    identity: u64,
+    /// In a simulation that looks for busy loops: whose tasks these are, and what counts their polls.
+    watched: Option<(String, Arc<Standstill>)>,
 }
 
 #[derive(Debug)]
 enum Clock {
     /// The machine's.
     System,
-    /// Moves with tokio's clock from a fixed time on.
-    Simulated { start: Instant, wall: Timestamp },
+    /// Moves with tokio's clock from a fixed time on, so many thousandths as fast.
+    Simulated { start: Instant, wall: Timestamp, rate: u32 },
 }
 
 impl Runtime {
     /// The real clock, and randomness from the operating system.
     pub fn system() -> Self {
-        Self::with(Clock::System, fastrand::Rng::new())
+        Self::with(Clock::System, fastrand::Rng::new(), None)
     }
 
     /// A clock that shows `wall` now and moves with tokio's, and randomness from a seed.
     pub fn simulated(wall: Timestamp, seed: u64) -> Self {
-        let clock = Clock::Simulated { start: Instant::now(), wall };
-        Self::with(clock, fastrand::Rng::with_seed(seed))
+        let clock = Clock::Simulated { start: Instant::now(), wall, rate: EVEN };
+        Self::with(clock, fastrand::Rng::with_seed(seed), None)
     }
 
-    fn with(clock: Clock, random: fastrand::Rng) -> Self {
-        Self(Arc::new(Inner { clock, random: Mutex::new(random), tasks: Mutex::default() }))
+    /// The same for a process with this name, whose tasks are watched for busy loops and whose clock goes at this rate, in
+    /// thousandths. Only the wall clock does: tokio's, which sleeps and time-outs go by, is one for the whole simulation.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn watched(
+        wall: Timestamp,
+        rate: u32,
+        seed: u64,
+        name: &str,
+        standstill: &Arc<Standstill>,
+    ) -> Self {
+        let clock = Clock::Simulated { start: Instant::now(), wall, rate };
+        let watched = (name.to_owned(), Arc::clone(standstill));
+        Self::with(clock, fastrand::Rng::with_seed(seed), Some(watched))
+    }
+
+    fn with(clock: Clock, mut random: fastrand::Rng, watched: Option<(String, Arc<Standstill>)>) -> Self {
+        let identity = random.u64(..);
+        Self(Arc::new(Inner {
+            clock,
+            random: Mutex::new(random),
+            tasks: Mutex::default(),
+            identity,
+            watched,
+        }))
     }
 
     /// The wall clock: for people, for times that the API server wrote, and for waits that allow for clocks that differ.
     pub fn now(&self) -> Timestamp {
         match &self.0.clock {
             Clock::System => Timestamp::now(),
-            Clock::Simulated { start, wall } => {
-                let passed = SignedDuration::try_from(start.elapsed()).unwrap_or(SignedDuration::MAX);
+            Clock::Simulated { start, wall, rate } => {
+                let passed = start.elapsed().saturating_mul(*rate) / EVEN;
+                let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
                 wall.saturating_add(passed).unwrap_or(Timestamp::MAX)
             }
         }
@@ -65,6 +96,12 @@ impl Runtime {
     /// The monotonic clock, which all processes of a machine share.
     pub fn instant() -> Instant {
         Instant::now()
+    }
+
+    /// Tells this process from others, and from itself after a restart. What it noted by its own clock, it may compare with that clock;
+    /// the clock of another process may show any time.
+    pub fn identity(&self) -> u64 {
+        self.0.identity
     }
 
     /// A random number. Good enough to spread retries and to tell processes apart, not to make keys from.
@@ -79,13 +116,27 @@ impl Runtime {
 
     /// Starts a task of this process. It ends with [`Runtime::end`] at the latest.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        let handle = tokio::spawn(task);
+        let handle = match &self.0.watched {
+            None => tokio::spawn(task),
+            Some(_) => tokio::spawn(self.counted(task)),
+        };
         let mut tasks = lock(&self.0.tasks);
         if tasks.len() >= TIDY_AT && tasks.len().is_power_of_two() {
             tasks.retain(|task| !task.is_finished());
         }
         tasks.push(handle.abort_handle());
         handle
+    }
+
+    /// A task of this process that ends with its owner, for a `JoinSet`.
+    pub(crate) fn counted<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> BoxFuture<'static, T> {
+        match self.0.watched.clone() {
+            None => Box::pin(task),
+            Some((name, standstill)) => Box::pin(async move { standstill.count(&name, task).await }),
+        }
     }
 
     /// Ends every task of this process where it is, as a crash would.

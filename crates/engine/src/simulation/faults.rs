@@ -37,6 +37,10 @@ pub enum Fault {
     WatchEnds,
     /// A watch shows nothing for minutes.
     WatchStalls,
+    /// The API server does not know a kind for minutes: 404 to everything about it.
+    KindVanishes,
+    /// The API server refuses everything about a kind for minutes: 403.
+    KindDenied,
     /// A process ends where it is.
     Crash,
     /// A process is told to stop.
@@ -53,7 +57,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Conflict,
         Self::TooManyRequests,
         Self::ServerError,
@@ -67,6 +71,8 @@ impl Fault {
         Self::Expired,
         Self::WatchEnds,
         Self::WatchStalls,
+        Self::KindVanishes,
+        Self::KindDenied,
         Self::Crash,
         Self::Stop,
         Self::OutsideSlow,
@@ -78,6 +84,9 @@ impl Fault {
 
 /// The chances, in a thousand, of a fault that a history has.
 const CHANCES: [u64; 3] = [10, 50, 200];
+/// The chances of each in a history that has all of them.
+const SELDOM: u64 = 20;
+const OFTEN: u64 = 150;
 /// How many histories in a thousand have a kind of fault.
 const COMMON: u64 = 300;
 
@@ -101,9 +110,23 @@ impl Faults {
         Self { chances, ..Self::default() }
     }
 
+    /// Every kind: seldom what may become of each request, and often what there is less occasion for.
+    pub fn all() -> Self {
+        let chance = |fault: Fault| match fault {
+            Fault::KindVanishes
+            | Fault::KindDenied
+            | Fault::OutsideSlow
+            | Fault::OutsideRefuses
+            | Fault::OutsideReplyLost
+            | Fault::OutsideLandsLater => OFTEN,
+            _ => SELDOM,
+        };
+        Self { chances: Fault::ALL.map(|fault| (fault, chance(fault))).into(), ..Self::default() }
+    }
+
     /// Whether one of these happens now; mostly none.
     pub fn strike(&self, tape: &Tape, of: &[Fault]) -> Option<Fault> {
-        if self.over.load(Ordering::SeqCst) {
+        if self.are_over() {
             return None;
         }
         let chances: Vec<_> =
@@ -119,6 +142,11 @@ impl Faults {
     /// From now on nothing goes wrong.
     pub fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nothing goes wrong any more.
+    pub fn are_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
     }
 
     /// How often each kind has happened.

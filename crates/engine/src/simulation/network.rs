@@ -5,8 +5,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::faults::{Fault, Faults};
 use super::tape::Tape;
+use crate::runtime::EVEN;
 
 /// How long things take, as ranges in milliseconds from which each delay is drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,25 +81,41 @@ pub(super) const OF_EVENTS: &[Fault] = &[Fault::WatchEnds, Fault::WatchStalls];
 /// How late a write lands whose caller has given it up, in milliseconds.
 const LATE: u64 = 60_000;
 
+/// By how much the clock of a process is too fast or too slow at most, in thousandths.
+const SKEW: u64 = 100;
+/// By how much it is ahead or behind at most when the process starts, in milliseconds.
+const OFFSET: u64 = 2_000;
+
+/// The clock of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Skew {
+    /// How fast it goes, in thousandths.
+    pub rate: u32,
+    /// How far it is ahead when the process starts.
+    pub offset: SignedDuration,
+}
+
 /// Draws delays and faults. The order in which things happen is given by the simulation, so the draws are too.
 pub struct Network {
     delays: Delays,
     faults: Faults,
     tape: Tape,
     silent: AtomicBool,
+    /// Whether each process has a clock of its own.
+    skewed: bool,
 }
 
 impl Network {
     /// Nothing gets lost, but things take their time.
     pub(super) fn without_faults(delays: Delays, seed: u64) -> Self {
         let silent = AtomicBool::default();
-        Self { delays, faults: Faults::default(), tape: Tape::from_seed(seed), silent }
+        Self { delays, faults: Faults::default(), tape: Tape::from_seed(seed), silent, skewed: false }
     }
 
     /// Everything is drawn from a tape.
-    pub(super) fn with_faults(tape: Tape) -> Self {
+    pub(super) fn with_faults(tape: Tape, faults: Faults) -> Self {
         let silent = AtomicBool::default();
-        Self { delays: Delays::draw(&tape), faults: Faults::draw(&tape), tape, silent }
+        Self { delays: Delays::draw(&tape), faults, tape, silent, skewed: true }
     }
 
     pub(super) fn tape(&self) -> &Tape {
@@ -105,6 +124,10 @@ impl Network {
 
     pub(super) fn end_faults(&self) {
         self.faults.end();
+    }
+
+    pub(super) fn are_faults_over(&self) -> bool {
+        self.faults.are_over()
     }
 
     pub(super) fn struck(&self) -> BTreeMap<Fault, usize> {
@@ -138,6 +161,24 @@ impl Network {
 
     pub(super) fn reaction(&self) -> Duration {
         self.draw(&self.delays.reaction)
+    }
+
+    /// The clock of a process that starts.
+    pub(super) fn skew(&self) -> Skew {
+        if !self.skewed {
+            return Skew { rate: EVEN, offset: SignedDuration::ZERO };
+        }
+        let rate = i64::from(EVEN) + self.either_way(SKEW);
+        Skew {
+            rate: u32::try_from(rate).unwrap_or(EVEN),
+            offset: SignedDuration::from_millis(self.either_way(OFFSET)),
+        }
+    }
+
+    /// A number up to `most`, above or below 0.
+    fn either_way(&self, most: u64) -> i64 {
+        let drawn = i64::try_from(self.tape.below(2 * most + 1)).unwrap_or_default();
+        if drawn % 2 == 0 { drawn / 2 } else { -(drawn + 1) / 2 }
     }
 
     pub(super) fn late(&self) -> Duration {

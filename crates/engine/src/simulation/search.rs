@@ -38,6 +38,15 @@ pub struct BadHistory {
     pub shortest: Option<Played>,
 }
 
+/// How long histories are played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// For so long.
+    Time(Duration),
+    /// Until so many things have happened in them.
+    Steps(usize),
+}
+
 /// What to do about histories that end badly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {
@@ -49,15 +58,40 @@ pub enum Bad {
     All,
 }
 
-/// Plays the histories of `seeds` until one ends badly, unless all of those are wanted, or the time is over and a few were played.
+/// Plays histories as the environment says: `AQUIFER_SEED` is the first seed, `AQUIFER_SEEDS` how many, `AQUIFER_SECONDS` how long;
+/// with `AQUIFER_ALL=1` it goes on after the first that ends badly, with `AQUIFER_SHORTEN=0` that one is not shortened. With
+/// `AQUIFER_FULL` they are played until `full` things have happened in them, without it for the time `everyday`.
+pub fn search_as_told(
+    everyday: Duration,
+    full: usize,
+    play: impl Fn(Tape) -> std::io::Result<Played>,
+) -> std::io::Result<Search> {
+    let told = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = told("AQUIFER_SEED").unwrap_or(1);
+    let seeds = first..first.saturating_add(told("AQUIFER_SEEDS").unwrap_or(1_000_000));
+    let until = match (told("AQUIFER_SECONDS"), std::env::var_os("AQUIFER_FULL")) {
+        (Some(seconds), _) => Until::Time(Duration::from_secs(seconds)),
+        (None, Some(_)) => Until::Steps(full),
+        (None, None) => Until::Time(everyday),
+    };
+    let bad = match (told("AQUIFER_ALL"), told("AQUIFER_SHORTEN")) {
+        (Some(1), _) => Bad::All,
+        (_, Some(0)) => Bad::Stop,
+        _ => Bad::Shorten,
+    };
+    search(seeds, until, bad, play)
+}
+
+/// Plays the histories of `seeds` until one ends badly, unless all of those are wanted, or it was long enough and a few were played.
 pub fn search(
     seeds: impl IntoIterator<Item = u64>,
-    limit: Duration,
+    until: Until,
     bad: Bad,
     play: impl Fn(Tape) -> std::io::Result<Played>,
 ) -> std::io::Result<Search> {
     let started = Runtime::instant();
-    let mut found = Search { seeds: 0, steps: 0, faults: BTreeMap::new(), took: limit, bad: Vec::new() };
+    let mut found =
+        Search { seeds: 0, steps: 0, faults: BTreeMap::new(), took: Duration::ZERO, bad: Vec::new() };
     for seed in seeds {
         let played = play(Tape::from_seed(seed))?;
         found.seeds += 1;
@@ -72,7 +106,11 @@ pub fn search(
                 break;
             }
         }
-        if started.elapsed() >= limit && found.seeds >= LEAST {
+        let enough = match until {
+            Until::Time(limit) => started.elapsed() >= limit,
+            Until::Steps(steps) => found.steps >= steps,
+        };
+        if enough && found.seeds >= LEAST {
             break;
         }
     }
@@ -82,10 +120,10 @@ pub fn search(
 
 /// Sets ever smaller parts of the choices to 0, and keeps what still ends badly.
 fn shorten(bad: &Played, play: impl Fn(Tape) -> std::io::Result<Played>) -> std::io::Result<Played> {
+    let begun = Runtime::instant();
     let mut shortest = play(Tape::replay(bad.choices.clone()))?;
     assert_eq!(kind_of(&shortest), kind_of(bad), "one tape must give one history");
     let mut part = shortest.choices.len().div_ceil(2);
-    let begun = Runtime::instant();
     while part > 0 && begun.elapsed() < SHORTENING {
         let mut from = 0;
         while from < shortest.choices.len() && begun.elapsed() < SHORTENING {

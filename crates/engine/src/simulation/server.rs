@@ -1,7 +1,7 @@
 //! The API server as a service that `kube::Client` speaks to. Requests are carried out by the server, also when whoever sent
 //! them is gone by then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
@@ -22,6 +22,7 @@ use crate::lock::lock;
 use crate::model::Model;
 use crate::object::Kind;
 use crate::runtime::Runtime;
+use crate::secret::SECRET;
 
 /// An API server in memory.
 pub struct ApiServer {
@@ -30,6 +31,8 @@ pub struct ApiServer {
     runtime: Runtime,
     pages: Pages,
     kinds: BTreeMap<(String, String), Kind>,
+    /// Kinds about which everything is refused.
+    denied: Mutex<BTreeSet<Kind>>,
     history: Mutex<Vec<String>>,
 }
 
@@ -44,6 +47,7 @@ impl ApiServer {
             runtime,
             pages: Pages::default(),
             kinds: kinds.iter().map(by_path).collect(),
+            denied: Mutex::default(),
             history: Mutex::default(),
         }
     }
@@ -59,7 +63,8 @@ impl ApiServer {
     }
 
     fn record(&self, received: &Received, code: u16, note: &str) {
-        let Received { parts, body, caller, .. } = received;
+        let Received { parts, caller, .. } = received;
+        let body = received.without_content();
         let line =
             format!("{} {caller} {} {} {body} {code} {note}", self.runtime.now(), parts.method, parts.uri);
         lock(&self.history).push(line);
@@ -68,6 +73,16 @@ impl ApiServer {
     /// Notes something that happened beside the requests.
     pub(super) fn note(&self, what: &str) {
         lock(&self.history).push(format!("{} {what}", self.runtime.now()));
+    }
+
+    /// From now on everything about a kind is refused, or no longer.
+    pub(super) fn deny(&self, kind: &Kind, denied: bool) {
+        let mut kinds = lock(&self.denied);
+        if denied {
+            kinds.insert(kind.clone());
+        } else {
+            kinds.remove(kind);
+        }
     }
 
     fn kind(&self, address: Option<&Address>) -> Option<&Kind> {
@@ -164,6 +179,10 @@ impl ApiServer {
             self.record(&received, code, "");
             return plain(code, &body);
         };
+        if lock(&self.denied).contains(kind) {
+            self.record(&received, 403, "is denied");
+            return failure(403, "Forbidden", "everything about this kind is denied for a while");
+        }
         if query.is_true("watch") {
             self.record(&received, 200, "");
             let (model, network) = (Arc::clone(&self.model), Arc::clone(&self.network));
@@ -197,6 +216,16 @@ struct Received {
 }
 
 impl Received {
+    /// What was sent. The content of a Secret is nobody's business: a history is printed.
+    fn without_content(&self) -> Value {
+        let mut body = self.body.clone();
+        let is_secret = self.address.as_ref().is_some_and(|address| address.plural == *SECRET.plural);
+        if let Some(fields) = body.as_object_mut().filter(|_| is_secret) {
+            fields.retain(|name, _| !["data", "stringData"].contains(&name.as_str()));
+        }
+        body
+    }
+
     fn asked(&self) -> Asked {
         let whole_kind = self.address.as_ref().is_some_and(|address| address.name.is_none());
         match self.parts.method.as_str() {

@@ -2,25 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-use super::faults::Fault;
-use super::network::{Delays, Network};
+use super::faults::{Fault, Faults};
+use super::network::{Delays, Network, Skew};
 use super::server::ApiServer;
 use super::tape::Tape;
 use crate::latest::{Sender, latest};
 use crate::lease::Timing;
+use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::object::Kind;
 use crate::panic_text::panic_text;
 use crate::process::{self, Ended, Family, Health, LeaseSettings, Settings, Signal};
-use crate::runtime::Runtime;
+use crate::runtime::{EVEN, Runtime};
+use crate::standstill::Standstill;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
 const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event", "events");
@@ -28,6 +30,14 @@ const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event", "events");
 const LOOK: Duration = Duration::from_millis(500);
 /// The world's clock when it begins.
 const BEGINS: i64 = 1_800_000_000;
+/// Between two moments at which a kind may vanish or be denied, at most, in milliseconds.
+const KIND_PAUSE: u64 = 20_000;
+/// How long it is away at most, in milliseconds.
+const KIND_AWAY: u64 = 240_000;
+/// So many polls without the clock moving are a busy loop: a history does not do so much at one time.
+const POLLS: u64 = 100_000;
+/// The same in a world without faults, in which thousands of objects may be worked on at one time.
+const POLLS_OF_MANY: u64 = 10_000_000;
 
 /// A world, while its script runs. Copies are the same world.
 #[derive(Clone)]
@@ -38,6 +48,11 @@ pub struct World {
     network: Arc<Network>,
     /// The clock and the tasks of everything but the operator's processes.
     runtime: Runtime,
+    standstill: Arc<Standstill>,
+    /// The kinds of the family, without those that every process needs.
+    kinds: Arc<[Kind]>,
+    /// What each process that was started counts, by its name.
+    counted: Arc<Mutex<BTreeMap<String, Metrics>>>,
     seed: u64,
 }
 
@@ -63,19 +78,19 @@ pub struct Process {
     running: JoinHandle<Result<(), Ended>>,
 }
 
-/// Plays a script in a fresh world and gives its result and the whole history. The same seed gives the same history.
+/// Plays a script in a fresh world and gives its result and the whole history. The same seed gives the same history. A busy loop
+/// is an error.
 pub fn run<T>(
     seed: u64,
     delays: Delays,
     kinds: &[Kind],
     script: impl AsyncFnOnce(&World) -> T,
 ) -> std::io::Result<(T, Vec<String>)> {
-    let played = paused()?.block_on(async {
-        let world = World::new(seed, Network::without_faults(delays, seed), kinds);
-        let result = script(&world).await;
-        (result, world.server.history())
-    });
-    Ok(played)
+    paused()?.block_on(async {
+        let world = World::new(seed, Network::without_faults(delays, seed), kinds, POLLS_OF_MANY);
+        let result = world.go_through(script(&world)).await.map_err(std::io::Error::other)?;
+        Ok((result, world.server.history()))
+    })
 }
 
 /// A history that was played.
@@ -96,10 +111,30 @@ pub fn play(
     kinds: &[Kind],
     script: impl AsyncFnOnce(&World) -> Result<(), String>,
 ) -> std::io::Result<Played> {
-    let tokio = paused()?;
     let seed = tape.below(u64::MAX);
-    let world = tokio.block_on(async { World::new(seed, Network::with_faults(tape), kinds) });
-    let played = AssertUnwindSafe(|| tokio.block_on(script(&world)));
+    let faults = Faults::draw(&tape);
+    play_in(seed, Network::with_faults(tape, faults), kinds, script)
+}
+
+/// The same with every kind of fault.
+pub fn play_with_all_faults(
+    tape: Tape,
+    kinds: &[Kind],
+    script: impl AsyncFnOnce(&World) -> Result<(), String>,
+) -> std::io::Result<Played> {
+    let seed = tape.below(u64::MAX);
+    play_in(seed, Network::with_faults(tape, Faults::all()), kinds, script)
+}
+
+fn play_in(
+    seed: u64,
+    network: Network,
+    kinds: &[Kind],
+    script: impl AsyncFnOnce(&World) -> Result<(), String>,
+) -> std::io::Result<Played> {
+    let tokio = paused()?;
+    let world = tokio.block_on(async { World::new(seed, network, kinds, POLLS) });
+    let played = AssertUnwindSafe(|| tokio.block_on(world.go_through(script(&world))).flatten());
     let end = std::panic::catch_unwind(played)
         .unwrap_or_else(|panic| Err(format!("a panic: {}", panic_text(&*panic))));
     world.runtime.end();
@@ -116,14 +151,33 @@ fn paused() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 impl World {
-    fn new(seed: u64, network: Network, kinds: &[Kind]) -> Self {
-        let runtime = Runtime::simulated(Timestamp::from_second(BEGINS).unwrap_or_default(), seed);
+    fn new(seed: u64, network: Network, kinds: &[Kind], polls: u64) -> Self {
+        let (standstill, begins) = (Arc::new(Standstill::new(polls)), Timestamp::from_second(BEGINS));
+        let runtime = Runtime::watched(begins.unwrap_or_default(), EVEN, seed, "the world", &standstill);
         let model = Arc::new(Model::default());
         model.set_clock(&runtime);
         let network = Arc::new(network);
-        let kinds: Vec<Kind> = kinds.iter().cloned().chain([LEASE, EVENT]).collect();
-        let server = ApiServer::new(Arc::clone(&model), Arc::clone(&network), runtime.clone(), &kinds);
-        Self { model, server: Arc::new(server), network, runtime, seed }
+        let all: Vec<Kind> = kinds.iter().cloned().chain([LEASE, EVENT]).collect();
+        let server = ApiServer::new(Arc::clone(&model), Arc::clone(&network), runtime.clone(), &all);
+        Self {
+            model,
+            server: Arc::new(server),
+            network,
+            runtime,
+            standstill,
+            kinds: kinds.into(),
+            counted: Arc::default(),
+            seed,
+        }
+    }
+
+    /// Plays a script until its end, or until there is a busy loop.
+    async fn go_through<T>(&self, script: impl Future<Output = T>) -> Result<T, String> {
+        tokio::select! {
+            biased;
+            found = self.standstill.found() => Err(found),
+            end = self.standstill.count("the script", script) => Ok(end),
+        }
     }
 
     /// The clock of the world.
@@ -143,9 +197,12 @@ impl World {
         families: impl FnOnce(&kube::Client, &Runtime) -> Vec<Family>,
     ) -> Process {
         let own = name.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-        let runtime = Runtime::simulated(self.runtime.now(), own);
+        let Skew { rate, offset } = self.network.skew();
+        let wall = self.runtime.now().saturating_add(offset).unwrap_or_default();
+        let runtime = Runtime::watched(wall, rate, own, name, &self.standstill);
         let client = self.client(name);
         let metrics = Metrics::default();
+        lock(&self.counted).insert(name.to_owned(), metrics.clone());
         let settings = Settings {
             families: families(&client, &runtime),
             client,
@@ -154,7 +211,7 @@ impl World {
             lease: Some(LeaseSettings {
                 namespace: "aquifer-system".into(),
                 identity: name.into(),
-                timing: Timing::default(),
+                timing: Timing::default().by_clock(rate),
             }),
             metrics: metrics.clone(),
             health: Health::default(),
@@ -176,6 +233,7 @@ impl World {
             for life in 1_u64.. {
                 let name = format!("{name}-{life}");
                 let mut process = world.start(&name, &families);
+                let lifeline = process.runtime.clone();
                 let end = loop {
                     let pause = Duration::from_secs(1 + world.choose(20));
                     let look = async {
@@ -199,6 +257,8 @@ impl World {
                         }
                     }
                 };
+                lifeline.end(); // nothing of a process goes on when it has ended
+                lock(&world.counted).remove(&name);
                 world.server.note(&format!("{name} {end}"));
                 tokio::time::sleep(Duration::from_millis(world.choose(20_000))).await;
             }
@@ -222,9 +282,54 @@ impl World {
         self.server.history()
     }
 
+    /// From now on kinds vanish and are denied for a while, where the history has such faults.
+    pub fn disturb_kinds(&self) {
+        let world = self.clone();
+        self.runtime.spawn(async move {
+            while !world.network.are_faults_over() {
+                tokio::time::sleep(Duration::from_millis(world.choose(KIND_PAUSE))).await;
+                let Some(fault) = world.network.strike(&[Fault::KindVanishes, Fault::KindDenied]) else {
+                    // A choice of 0 is no pause at all.
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                };
+                let at = usize::try_from(world.choose(world.kinds.len() as u64)).unwrap_or_default();
+                let Some(kind) = world.kinds.get(at) else { return };
+                world.note(&format!("{kind}: {fault:?}"));
+                match fault {
+                    Fault::KindDenied => world.server.deny(kind, true),
+                    _ => world.model.serve(kind, false),
+                }
+                tokio::time::sleep(Duration::from_millis(world.choose(KIND_AWAY))).await;
+                world.bring_back(kind);
+            }
+        });
+    }
+
+    fn bring_back(&self, kind: &Kind) {
+        self.server.deny(kind, false);
+        if !self.model.serves(kind) {
+            self.model.serve(kind, true);
+        }
+        self.note(&format!("{kind}: it can be used"));
+    }
+
+    /// What the processes keep in memory that were started with names that begin so, by process, controller and what it is.
+    pub fn kept(&self, name: &str) -> BTreeMap<String, usize> {
+        let counted = lock(&self.counted);
+        let ours = counted.iter().filter(|(process, _)| process.starts_with(name));
+        let kept = ours.map(|(process, metrics)| {
+            metrics.kept().into_iter().map(move |(what, number)| (format!("{process} {what}"), number))
+        });
+        kept.flatten().collect()
+    }
+
     /// From now on nothing goes wrong.
     pub fn end_faults(&self) {
         self.network.end_faults();
+        for kind in self.kinds.iter() {
+            self.bring_back(kind);
+        }
         self.server.note("no more faults");
     }
 
@@ -285,6 +390,15 @@ impl World {
         });
     }
 
+    /// What is written from now on within this time, Leases and Events excepted.
+    pub async fn written_within(&self, time: Duration) -> Vec<String> {
+        let before = self.model.version();
+        tokio::time::sleep(time).await;
+        let changes = self.model.changes_since(before).into_iter();
+        let others = changes.filter(|change| ![&LEASE, &EVENT].contains(&&change.target.kind));
+        others.map(|change| format!("{} by {}", change.target, change.by)).collect()
+    }
+
     /// Waits until nothing but Leases and Events has changed for a while. False when that did not happen in time.
     pub async fn rests(&self, quiet: Duration, within: Duration) -> bool {
         let deadline = Runtime::instant() + within;
@@ -325,6 +439,8 @@ impl Process {
     /// Stops it in order.
     pub async fn stop(self) -> Result<(), Ended> {
         let _ = self.signals.send(Signal::Stop);
-        self.running.await.unwrap_or(Err(Ended::Signals))
+        let ended = self.running.await.unwrap_or(Err(Ended::Signals));
+        self.runtime.end();
+        ended
     }
 }

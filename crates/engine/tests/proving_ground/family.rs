@@ -17,6 +17,8 @@ pub const RUN: &str = "proving.aquifer.storage/run";
 /// Annotation of a well; at the value `watch` the code of a watch panics.
 pub const PANIC: &str = "proving.aquifer.storage/panic";
 pub const FINALIZER: &str = "proving.aquifer.storage/well";
+/// On springs: it stays while a well has something of the spring, or may still get it.
+pub const SPRING_FINALIZER: &str = "proving.aquifer.storage/spring";
 
 /// The kinds of the family, in a group of their own where a test wants to serve them later.
 #[derive(Clone, Debug)]
@@ -63,8 +65,11 @@ impl WellSpec {
 pub struct Order {
     pub number: String,
     pub size: u64,
-    /// When it was last attempted: until some time after that, it may still arrive at the house.
+    /// When it was last attempted, or when another process took it over: until some time after that, it may still arrive at the
+    /// house.
     pub at: Timestamp,
+    /// The process whose clock says so. Another one has a clock of its own, and must wait by that.
+    pub by: String,
 }
 
 /// The status of a well. `allotted` is written by the spring's controller, the rest by the well's.
@@ -76,6 +81,8 @@ pub struct WellStatus {
     pub using: u64,
     pub order: Option<Order>,
     pub pump: Option<String>,
+    /// The version of the pump at which a resize was attempted. While the pump has that version, the resize may still arrive.
+    pub resizing: Option<u64>,
 }
 
 /// What a user says of a spring.
@@ -104,6 +111,7 @@ pub const FIELDS: &[Field] = &[
     Field::of("Well", "status.using", Writer::Controller(WELLS)),
     Field::of("Well", "status.order", Writer::Controller(WELLS)),
     Field::of("Well", "status.pump", Writer::Controller(WELLS)),
+    Field::of("Well", "status.resizing", Writer::Controller(WELLS)),
     Field::of("Well", "status.conditions[Ready]", Writer::Controller(WELLS)),
     Field::of("Well", "status.conditions[Metered]", Writer::Controller(WELLS)),
     Field::of("Well", "status.conditions[Progressing]", Writer::Controller(WELLS)),

@@ -3,16 +3,21 @@
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod busy;
+mod canary;
 mod cluster_run;
 mod control_plane;
 mod decider;
+mod ends;
 mod family;
+mod gauges;
 mod guests;
 mod guide;
 mod guide_works;
 mod house;
 mod in_model;
 mod on_cluster;
+mod people;
 mod polled;
 mod quiet;
 mod refusals;
@@ -20,6 +25,7 @@ mod replaced;
 mod replicas;
 mod rules;
 mod scale;
+mod scene;
 mod served;
 mod served_later;
 mod simulated;

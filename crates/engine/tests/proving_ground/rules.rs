@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WELLS, WellSpec, condition, well_status};
 use crate::house::House;
-use crate::with_faults::CAPACITY;
+use crate::scene::CAPACITY;
 
 /// How late a write of ours may land after it was decided. What can be made again may be deleted by the word of a spec that was
 /// true so long ago; what holds data may not.
@@ -120,6 +120,11 @@ fn may_be_deleted(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), Str
     };
     let owner =
         past.state.values().find(|object| object.0["kind"] == *kinds.well.kind && object.uid() == uid);
+    let spring =
+        past.state.values().find(|object| object.0["kind"] == *kinds.spring.kind && object.uid() == uid);
+    if let Some(spring) = spring.filter(|spring| !spring.deleting()) {
+        return Err(format!("{} was deleted, which {} wants", change.target, spring.name()));
+    }
     let Some(owner) = owner.filter(|owner| !owner.deleting()) else { return Ok(()) };
     let unwanted = past.recently(uid, change.at, |spec| {
         let tap = |tap: &String| child.name() == format!("{}-{tap}", owner.name());

@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::family::{FIELDS, Kinds, PANIC, SPRINGS, SpringSpec, SpringStatus, WellSpec, of_run, well_status};
+use crate::family::{
+    FIELDS, Kinds, PANIC, SPRING_FINALIZER, SPRINGS, SpringSpec, SpringStatus, WellSpec, of_run, well_status,
+};
 
 pub struct Springs {
     pub kinds: Kinds,
@@ -81,6 +83,9 @@ impl Controller for Springs {
     }
     fn longest_backoff(&self) -> Option<Duration> {
         Some(Duration::from_secs(10)) // one well that is refused must not keep the others waiting
+    }
+    fn finalizers(&self) -> &'static [&'static str] {
+        &[SPRING_FINALIZER]
     }
     fn shape(&self) -> Shape {
         Shape::of(FIELDS, &self.kinds.spring.kind, SPRINGS)

@@ -20,9 +20,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::canary;
 use crate::family::{CLAIM, CONFIG_MAP, FIELDS, FINALIZER, Kinds, WELLS, WellSpec, WellStatus, of_run};
 use crate::house::{Call, Phone};
-pub use world::World;
+pub use children::child;
+use decide::Case;
+pub use world::{ChildFacts, World};
 
 pub struct Wells {
     pub kinds: Kinds,
@@ -32,7 +35,7 @@ pub struct Wells {
     pub keys: Arc<dyn Cluster>,
     /// Another process that decides.
     pub decider: Option<Remote>,
-    /// Where keys get their bytes from.
+    /// Where keys get their bytes from; it also tells this process from others.
     pub runtime: Runtime,
 }
 
@@ -104,7 +107,15 @@ impl Controller for Wells {
     }
 
     fn decide(&self, subject: &Subject, world: &World, now: Timestamp) -> Plan {
-        decide::decide(&self.kinds, &self.run, self.house.arrives_within(), subject, world, now)
+        let case = Case {
+            subject,
+            world,
+            kinds: &self.kinds,
+            run: &self.run,
+            arrives_within: self.house.arrives_within(),
+            me: &format!("{:016x}", self.runtime.identity()),
+        };
+        case.decide(now)
     }
 
     async fn decision(&self, subject: &Subject, world: &World, now: Timestamp) -> Result<Plan, Failure> {
@@ -139,8 +150,7 @@ impl Controller for Wells {
     }
 
     fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
-        let bytes: Vec<u8> = (0..4).flat_map(|_| self.runtime.random().to_be_bytes()).collect();
-        Ok(BTreeMap::from([("key".to_owned(), Sealed::new(bytes))]))
+        Ok(BTreeMap::from([("key".to_owned(), canary::bytes(&self.runtime))]))
     }
 }
 

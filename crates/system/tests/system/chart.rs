@@ -103,7 +103,9 @@ impl Story<'_> {
         self.metrics().await?;
         self.done("/metrics answers through the Service, one replica of two leads");
         self.resolves_names().await?;
-        self.done("another replica, which is told only the API server's name, is Ready: the image resolves names");
+        self.done(
+            "another replica, which is told only the API server's name, is Ready: the image resolves names",
+        );
         Ok(())
     }
 

@@ -26,7 +26,7 @@ impl Controller for Summing {
         vec![Watch::subjects(SUBJECT)]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: vec!["phase", "note"], conditions: vec!["Ready"] }
+        Shape { fields: vec!["phase", "note"], conditions: vec!["Ready"], ..Shape::default() }
     }
     fn observe(&self, _: &SubjectOf<Self>, _: &View<'_>) {}
     fn decide(&self, _: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {

@@ -19,7 +19,7 @@ pub fn tap(target: &ObjectRef, run: &str, pump: &Pump) -> Intent {
     child(target, run, json!({"data": {"size": pump.size.to_string()}}))
 }
 
-fn child(target: &ObjectRef, run: &str, content: Value) -> Intent {
+pub fn child(target: &ObjectRef, run: &str, content: Value) -> Intent {
     let mut intent = content;
     intent["apiVersion"] = json!(target.kind.api_version());
     intent["kind"] = json!(target.kind.kind);

@@ -17,35 +17,29 @@ const IN_THE_WAY: Duration = Duration::from_mins(1);
 /// How often the house is asked at most whether an order has arrived.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
 
-pub fn decide(
-    kinds: &Kinds,
-    run: &str,
-    arrives_within: Duration,
-    subject: &Subject,
-    world: &World,
-    now: Timestamp,
-) -> Plan {
-    let case = Case { subject, world, kinds, run, arrives_within };
-    match &subject.object {
-        None => case.orphans(),
-        Some(well) if well.deleting.is_some() => case.teardown(well),
-        Some(well) => match &well.spec {
-            Ok(spec) => case.build(well, spec, now),
-            Err(_) => Plan::none(), // the engine reports it
-        },
-    }
-}
-
-struct Case<'a> {
-    subject: &'a Subject,
-    world: &'a World,
-    kinds: &'a Kinds,
-    run: &'a str,
+pub struct Case<'a> {
+    pub subject: &'a Subject,
+    pub world: &'a World,
+    pub kinds: &'a Kinds,
+    pub run: &'a str,
     /// How long after a call it may still arrive at the house.
-    arrives_within: Duration,
+    pub arrives_within: Duration,
+    /// The process that decides.
+    pub me: &'a str,
 }
 
 impl Case<'_> {
+    pub fn decide(&self, now: Timestamp) -> Plan {
+        match &self.subject.object {
+            None => self.orphans(),
+            Some(well) if well.deleting.is_some() => self.teardown(well, now),
+            Some(well) => match &well.spec {
+                Ok(spec) => self.build(well, spec, now),
+                Err(_) => Plan::none(), // the engine reports it
+            },
+        }
+    }
+
     /// The well is gone and its finalizer was taken off by force: what holds no data is tidied up.
     fn orphans(&self) -> Plan {
         let key = self.world.key.present().filter(|key| key.owner.as_ref() == Some(&self.subject.key));
@@ -58,7 +52,7 @@ impl Case<'_> {
     }
 
     /// The pump first, then what hangs on it, then what holds data and the key; the finalizer last.
-    fn teardown(&self, well: &Known) -> Plan {
+    fn teardown(&self, well: &Known, now: Timestamp) -> Plan {
         let report = |text: &str| {
             Report::new(&well.status).condition(Condition::new(
                 "Ready",
@@ -76,7 +70,9 @@ impl Case<'_> {
             }
             Seen::Known { value: None, .. } if !self.order_settled(&well.status) => {
                 let message = "the pump house has not confirmed the order; it is asked again";
-                return Plan::none().wake_after(self.look_again()).status(report(message));
+                let (plan, status) = self.await_order(Plan::none(), well, now);
+                let ready = Condition::new("Ready", State::False, WellReason::Deleting, message);
+                return plan.status(Report::new(&status).condition(ready));
             }
             Seen::Known { value: None, .. } => {}
         }
@@ -139,40 +135,44 @@ impl Case<'_> {
             Some(pump) => {
                 status.pump = Some(pump.id.clone());
                 status.order = None; // the world proves the outcome
-                if pump.size == allotted {
-                    status.using = allotted;
+                // A resize that was given up may still arrive, and only a newer version of the pump proves that it no longer can.
+                let may_arrive = status.resizing == Some(pump.version);
+                if pump.size == allotted && !may_arrive {
+                    (status.using, status.resizing) = (allotted, None);
                     return self.fit(plan, spec, &status, pump);
                 }
                 let arguments = Resizing { id: pump.id.clone(), version: pump.version, size: allotted };
                 let resize = effect(well, "resize", &format!("resize-{allotted}"), &pump.id, &arguments);
-                let raise = pump.size.max(allotted);
-                let plan = if status.using < raise {
-                    plan.stage(vec![Step::Record(self.record(well).set("using", &raise))])
+                let raise = status.using.max(pump.size).max(allotted);
+                let plan = if status.using < raise || !may_arrive {
+                    let record = self.record(well).set("using", &raise).set("resizing", &pump.version);
+                    plan.stage(vec![Step::Record(record)])
                 } else {
                     plan
                 };
-                status.using = status.using.max(raise);
+                (status.using, status.resizing) = (raise, Some(pump.version));
                 let message = "the pump is being resized";
                 self.waiting(plan.stage(vec![Step::Effect(resize)]), &status, WellReason::Resizing, message)
             }
             None if !self.order_settled(&status) => {
                 let message = "the pump house has not confirmed the order; it is asked again";
-                self.waiting(plan.wake_after(self.look_again()), &status, WellReason::PumpHouse, message)
+                let (plan, status) = self.await_order(plan, well, now);
+                self.waiting(plan, &status, WellReason::PumpHouse, message)
             }
             None if allotted == 0 => {
-                (status.pump, status.order, status.using) = (None, None, 0);
+                status = WellStatus { allotted: status.allotted, ..WellStatus::default() };
                 self.waiting(plan, &status, WellReason::Dry, "the spring has nothing left")
             }
             None if self.world.key.present().is_none() => {
                 self.waiting(plan, &status, WellReason::Key, "the key is being made")
             }
             None => {
-                status.pump = None;
+                (status.pump, status.resizing) = (None, None);
                 // The number says when it was first ordered, so it is another one each time: only the record finds it again.
                 let number = || format!("{}-{}", well.uid, now.as_second());
                 let order = match status.order.clone() {
-                    Some(order) => Order { at: now, ..order },
-                    None => Order { number: number(), size: allotted, at: now },
+                    Some(order) => Order { at: now, by: self.me.to_owned(), ..order },
+                    None => Order { number: number(), size: allotted, at: now, by: self.me.to_owned() },
                 };
                 let secret = named(self.subject, &SECRET, "key").key;
                 let arguments = Ordering {
@@ -183,7 +183,7 @@ impl Case<'_> {
                 };
                 let make = effect(well, "order", "order", &order.number, &arguments);
                 let record = self.record(well).set("order", &order).set("using", &order.size);
-                let plan = plan.stage(vec![Step::Record(record.clear("pump"))]);
+                let plan = plan.stage(vec![Step::Record(record.clear("pump").clear("resizing"))]);
                 (status.using, status.order) = (order.size, Some(order));
                 let message = "a pump is being ordered";
                 self.waiting(plan.stage(vec![Step::Effect(make)]), &status, WellReason::Ordering, message)
@@ -197,11 +197,27 @@ impl Case<'_> {
             Seen::Known { read_at, .. } => *read_at,
             Seen::Unknown(_) => Timestamp::UNIX_EPOCH,
         };
-        status.order.as_ref().is_none_or(|order| asked_at >= order.at + self.arrives_within)
+        status
+            .order
+            .as_ref()
+            .is_none_or(|order| order.by == self.me && asked_at >= order.at + self.arrives_within)
     }
 
-    fn look_again(&self) -> Duration {
-        LOOK_AGAIN.min(self.arrives_within)
+    /// The order may still arrive. One that another process has attempted is waited for by our own clock, from now on.
+    fn await_order(&self, plan: Plan, well: &Known, now: Timestamp) -> (Plan, WellStatus) {
+        let plan = plan.wake_after(LOOK_AGAIN.min(self.arrives_within));
+        let mut status = well.status.clone();
+        match status.order.take() {
+            Some(order) if order.by != self.me => {
+                let order = Order { at: now, by: self.me.to_owned(), ..order };
+                status.order = Some(order.clone());
+                (plan.stage(vec![Step::Record(self.record(well).set("order", &order))]), status)
+            }
+            order => {
+                status.order = order;
+                (plan, status)
+            }
+        }
     }
 
     /// The pump runs: the meter on it, then the taps.

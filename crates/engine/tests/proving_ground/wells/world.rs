@@ -32,7 +32,7 @@ pub struct ChildFacts {
 }
 
 impl ChildFacts {
-    fn of(kind: &Kind, object: &Object) -> Self {
+    pub fn of(kind: &Kind, object: &Object) -> Self {
         Self {
             target: kind.key(&object.key()),
             identity: object.identity(),

@@ -24,7 +24,7 @@ impl Controller for Releasing {
         &["example.com/ours"]
     }
     fn shape(&self) -> Shape {
-        Shape { fields: Vec::new(), conditions: Vec::new() }
+        Shape::default()
     }
     fn observe(&self, _: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
         view.list(&TENANT).map(|tenants| tenants.len())

@@ -1,0 +1,177 @@
+//! SharedVolumes while everything goes wrong that can: users and strangers who do anything in any order, whole processes of the
+//! operator in simulated time, beside what kube-controller-manager does. `rules` below says what must hold. Tests only.
+
+mod rules;
+
+use std::time::Duration;
+
+use aquifer_engine::simulation::{Played, Tape, World, first_difference, play, search_as_told};
+use aquifer_engine::{Kind, Object, ObjectRef};
+use serde_json::json;
+
+use crate::binder::binder;
+use crate::driver::SHARED_VOLUME_CRD;
+use crate::kinds::{CLAIM, COMPONENT, CRD, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
+use crate::names::driver;
+use crate::simulated::{KINDS, families, put};
+use crate::volumes::claim_name;
+
+/// Longer than any pause after a failure.
+const QUIET: Duration = Duration::from_mins(7);
+const PATIENCE: Duration = Duration::from_hours(2);
+/// How long histories are played in everyday tests.
+const EVERYDAY: Duration = Duration::from_secs(10);
+/// How much happens in the histories of a full run.
+const FULL: usize = 100_000;
+const NAMES: [&str; 3] = ["data", "logs", "scratch"];
+const ACCESS_POINTS: [&str; 3] = ["fsap-a", "fsap-b", "fsap-c"];
+
+fn pick<'a, T>(world: &World, among: &'a [T]) -> Option<&'a T> {
+    among.get(usize::try_from(world.choose(among.len() as u64)).ok()?)
+}
+
+/// One thing that somebody does.
+fn interfere(world: &World) -> Option<String> {
+    let model = &world.model;
+    let name = *pick(world, &NAMES)?;
+    let target = SHARED_VOLUME.at("team", name);
+    let pair = || -> Vec<(ObjectRef, Object)> {
+        let of =
+            |kind: Kind| model.objects(&kind).into_iter().map(move |found| (kind.key(&found.key()), found));
+        of(VOLUME).chain(of(CLAIM)).collect()
+    };
+    Some(match world.choose(9) {
+        0 => return None,
+        1..=3 => {
+            let access_point = *pick(world, &ACCESS_POINTS)?;
+            put(world, name, access_point);
+            format!("a user wants {access_point} for {name}")
+        }
+        4 => {
+            model.delete(&target);
+            format!("a user deletes {name}")
+        }
+        5 => {
+            let (child, _) = pick(world, &pair())?.clone();
+            model.delete(&child);
+            format!("a stranger deletes {child}")
+        }
+        6 => {
+            let (child, _) = pick(world, &pair())?.clone();
+            model.edit(&child, |doc| doc["metadata"]["annotations"]["stranger"] = json!("was here"));
+            format!("a stranger edits {child}")
+        }
+        7 => {
+            let (child, found) = pick(world, &pair())?.clone();
+            let labels = found.0["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+            let names: Vec<&String> = labels.keys().collect();
+            let label = (*pick(world, &names)?).clone();
+            model.edit(&child, |doc| {
+                if let Some(labels) = doc["metadata"]["labels"].as_object_mut() {
+                    labels.remove(&label);
+                }
+            });
+            format!("a stranger takes the label {label} off {child}")
+        }
+        _ => {
+            let pod = POD.at("team", &format!("pod-{name}"));
+            if model.object(&pod).is_some() {
+                model.delete(&pod);
+                format!("{pod} ends")
+            } else {
+                let source = json!({"claimName": claim_name(&target.key)});
+                let volumes = json!([{"name": "data", "persistentVolumeClaim": source}]);
+                model.put(
+                    &POD,
+                    json!({"metadata": {"namespace": "team", "name": pod.key.name}, "spec": {"volumes": volumes}}),
+                );
+                format!("{pod} begins")
+            }
+        }
+    })
+}
+
+async fn script(world: &World) -> Result<(), String> {
+    world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
+    world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+    world.react(binder);
+    world.disturb_kinds();
+    let kept = ["one", "two"].map(|name| world.keep(name, |_, _| families()));
+    for _ in 0..10 + world.choose(15) {
+        if let Some(what) = interfere(world) {
+            world.note(&what);
+        }
+        tokio::time::sleep(Duration::from_millis(world.choose(40_000))).await;
+    }
+    world.end_faults();
+    for pod in world.model.objects(&POD) {
+        world.model.delete(&POD.key(&pod.key()));
+    }
+    let rests = world.rests(QUIET, PATIENCE).await;
+    rules::hold(world)?;
+    if !rests {
+        return Err("it never comes to rest".into());
+    }
+    ended_well(world)?;
+    for process in kept {
+        process.stop().await;
+    }
+    nothing_left_to_do(world).await
+}
+
+/// Every SharedVolume is Ready with its pair, there is nothing else, and the driver is installed.
+fn ended_well(world: &World) -> Result<(), String> {
+    let model = &world.model;
+    let shared = model.objects(&SHARED_VOLUME);
+    for one in &shared {
+        let ready = one.condition("Ready").is_some_and(|ready| ready["status"] == "True");
+        if one.deleting() || !ready {
+            return Err(format!("in the end, {} is not ready: {}", one.name(), one.0));
+        }
+        if !rules::is_served(one, |target| model.object(target)) {
+            return Err(format!("in the end, {} is ready without its pair: {}", one.name(), one.0));
+        }
+    }
+    for kind in [VOLUME, CLAIM] {
+        let there = model.objects(&kind).len();
+        if there != shared.len() {
+            return Err(format!(
+                "in the end, there are {there} of {kind} for {} SharedVolumes",
+                shared.len()
+            ));
+        }
+    }
+    let component = model.object(&COMPONENT.at("", driver::COMPONENT));
+    let reason = component.and_then(|component| Some(component.condition("Ready")?["reason"].clone()));
+    if reason == Some(json!("Installed")) {
+        Ok(())
+    } else {
+        Err(format!("in the end, the driver is {reason:?}"))
+    }
+}
+
+/// A new process finds nothing to write.
+async fn nothing_left_to_do(world: &World) -> Result<(), String> {
+    let fresh = world.start("fresh", |_, _| families());
+    let written = world.written_within(Duration::from_mins(2)).await;
+    fresh.crash();
+    if written.is_empty() { Ok(()) } else { Err(format!("a fresh process writes {written:?}")) }
+}
+
+fn history(tape: Tape) -> std::io::Result<Played> {
+    play(tape, &KINDS, script)
+}
+
+#[test]
+fn whatever_goes_wrong_no_pair_that_is_wanted_goes_and_in_the_end_all_are_ready() {
+    let found = search_as_told(EVERYDAY, FULL, history).unwrap();
+    println!("{found}");
+    assert!(found.bad.is_empty(), "a history ends badly; it is printed above");
+}
+
+#[test]
+fn one_seed_gives_one_history_with_all_its_faults() {
+    let first = history(Tape::from_seed(1)).unwrap();
+    let again = history(Tape::replay(first.choices.clone())).unwrap();
+    assert_eq!(first_difference(&first.history, &again.history), None);
+}

@@ -1,0 +1,122 @@
+//! What must hold at every moment of a history, judged by all versions that the API server has stored.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aquifer_engine::model::{Change, USER};
+use aquifer_engine::simulation::World;
+use aquifer_engine::{OWNER_UID, Object, ObjectRef};
+use tokio::time::Instant;
+
+use crate::kinds::{CLAIM, SHARED_VOLUME, VOLUME};
+use crate::volumes::{NAME, claim_name, volume_name};
+
+/// How late a deletion of ours may land after it was decided.
+const LATE: Duration = Duration::from_secs(90);
+/// How old what a status says may be: a watch that stalls is listed again after less.
+const SEEN: Duration = Duration::from_mins(5);
+
+/// Whether a SharedVolume has the pair that its spec asks for, bound to each other and not being deleted.
+pub(super) fn is_served(shared: &Object, at: impl Fn(&ObjectRef) -> Option<Object>) -> bool {
+    let key = shared.key();
+    let there = |target: ObjectRef| at(&target).filter(|object| !object.deleting());
+    let volume = there(VOLUME.at("", &volume_name(&key)));
+    let claim = there(CLAIM.at(&key.namespace, &claim_name(&key)));
+    let Some((volume, claim)) = volume.zip(claim) else { return false };
+    let wanted = format!("{}::{}", shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"));
+    volume.text("/spec/csi/volumeHandle") == wanted && volume.text("/spec/claimRef/uid") == claim.uid()
+}
+
+/// What has happened up to one moment.
+#[derive(Default)]
+struct Past {
+    state: BTreeMap<ObjectRef, Object>,
+    /// By uid and spec of a SharedVolume: when it last had its pair.
+    served: BTreeMap<(String, String), Instant>,
+    /// By uid: when its spec was last another one.
+    other_spec: BTreeMap<String, Instant>,
+}
+
+impl Past {
+    fn add(&mut self, change: &Change) {
+        if let (Some(before), Some(after)) = (change.before(), change.after())
+            && change.target.kind == SHARED_VOLUME
+            && before.0["spec"] != after.0["spec"]
+        {
+            self.other_spec.insert(after.uid().to_owned(), change.at);
+        }
+        // What holds until now.
+        self.note_served(change.at);
+        match change.after() {
+            Some(object) => self.state.insert(change.target.clone(), object),
+            None => self.state.remove(&change.target),
+        };
+        self.note_served(change.at);
+    }
+
+    fn note_served(&mut self, at: Instant) {
+        let shared: Vec<&Object> = self.shared().collect();
+        let served: Vec<_> = shared
+            .into_iter()
+            .filter(|shared| is_served(shared, |target| self.state.get(target).cloned()))
+            .map(|shared| (shared.uid().to_owned(), shared.0["spec"].to_string()))
+            .collect();
+        self.served.extend(served.into_iter().map(|one| (one, at)));
+    }
+
+    fn shared(&self) -> impl Iterator<Item = &Object> {
+        self.state.iter().filter(|(target, _)| target.kind == SHARED_VOLUME).map(|(_, object)| object)
+    }
+}
+
+pub(super) fn hold(world: &World) -> Result<(), String> {
+    let mut past = Past::default();
+    for change in world.model.changes_since(0) {
+        if ![SHARED_VOLUME, VOLUME, CLAIM].contains(&change.target.kind) {
+            continue;
+        }
+        if change.by != USER && begins_to_go(&change) {
+            may_be_deleted(&past, &change)?;
+        }
+        past.add(&change);
+        if change.target.kind == SHARED_VOLUME && change.by == NAME {
+            ready_is_true(&past, &change)?;
+        }
+    }
+    Ok(())
+}
+
+fn begins_to_go(change: &Change) -> bool {
+    let went = |object: Option<Object>| object.is_none_or(|object| object.deleting());
+    change.before().is_some() && !went(change.before()) && went(change.after())
+}
+
+/// No half of a pair goes that belongs to a SharedVolume and is as its spec says.
+fn may_be_deleted(past: &Past, change: &Change) -> Result<(), String> {
+    let Some(child) = change.before() else { return Ok(()) };
+    let is_owner = |shared: &&Object| !shared.deleting() && child.label(OWNER_UID) == Some(shared.uid());
+    let Some(owner) = past.shared().find(is_owner) else { return Ok(()) };
+    let served = is_served(owner, |target| past.state.get(target).cloned());
+    let changed_lately = past.other_spec.get(owner.uid()).is_some_and(|at| *at + LATE >= change.at);
+    if served && !changed_lately {
+        return Err(format!("{} was deleted, which {} wants", change.target, owner.name()));
+    }
+    Ok(())
+}
+
+/// A status that says that a generation is served is not written before it is.
+fn ready_is_true(past: &Past, change: &Change) -> Result<(), String> {
+    let says = |shared: &Object| {
+        let ready = shared.condition("Ready").filter(|ready| ready["status"] == "True")?;
+        (ready["observedGeneration"].as_i64() == Some(shared.generation())).then_some(shared.generation())
+    };
+    let Some(shared) = change.after().filter(|shared| says(shared).is_some()) else { return Ok(()) };
+    if change.before().and_then(|before| says(&before)) == says(&shared) {
+        return Ok(()); // it said so before
+    }
+    let served = past.served.get(&(shared.uid().to_owned(), shared.0["spec"].to_string()));
+    if served.is_some_and(|at| *at + SEEN >= change.at) {
+        return Ok(());
+    }
+    Err(format!("{} says that it is ready, but its pair was not there: {}", shared.name(), shared.0))
+}

@@ -1,0 +1,150 @@
+//! How a history with faults must end, when nothing goes wrong any more.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aquifer_base::Reason;
+use aquifer_engine::secret::StoredSecret;
+use aquifer_engine::{Class, Object};
+
+use crate::family::{CONFIG_MAP, Kinds, SECRET, WELLS, WellReason, WellSpec, condition, well_status};
+use crate::gauges::{self, GAUGES, MASTER};
+use crate::scene::{CAPACITY, REGION, Scene};
+
+/// The outside answers questions and takes no orders for an hour: it is not asked all the time, and people are told.
+pub async fn an_hour_without_orders(scene: &Scene) -> Result<(), String> {
+    let Scene { world, house, .. } = scene;
+    world.note("the pump house takes no orders");
+    house.refuse(true);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let refused = house.refuse(false);
+    world.note("the pump house takes orders again");
+    if let Some((buyer, times)) = refused.iter().find(|(_, times)| **times > 40) {
+        return Err(format!("{times} orders of {buyer} in an hour, all refused"));
+    }
+    for well in world.model.objects(&Kinds::new().well).iter().filter(|well| refused.contains_key(well.uid()))
+    {
+        let (_, reason) = condition(well, "Ready");
+        let says = [Class::Transient.reason().as_str(), WellReason::PumpHouse.as_str()];
+        if !well.deleting() && !says.contains(&reason.as_str()) {
+            return Err(format!(
+                "after an hour, {} does not say that it gets no pump: {}",
+                well.name(),
+                well.0
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Every well flows, or says why not, there is no pump without a well, and every spring has its note and its pass.
+pub fn ended_well(scene: &Scene) -> Result<(), String> {
+    let model = &scene.world.model;
+    let wells = model.objects(&Kinds::new().well);
+    for well in &wells {
+        well_ended_well(scene, well)?;
+    }
+    let uids: Vec<&str> = wells.iter().map(Object::uid).collect();
+    let is_ours = |order: &str| uids.iter().any(|uid| order.starts_with(uid));
+    if let Some(pump) = scene.house.pumps().into_iter().find(|pump| !is_ours(&pump.order)) {
+        return Err(format!("in the end, {} belongs to no well", pump.id));
+    }
+    for spring in model.objects(&Kinds::new().spring) {
+        spring_ended_well(scene, &spring)?;
+    }
+    Ok(())
+}
+
+fn well_ended_well(scene: &Scene, well: &Object) -> Result<(), String> {
+    // Without a spring, or with one that is being deleted, nothing is given any more.
+    let spring =
+        scene.world.model.object(&Kinds::new().spring.at(well.namespace(), well.text("/spec/spring")));
+    let given = spring.is_some_and(|spring| !spring.deleting());
+    let mut good = vec![WellReason::Dry.as_str(), WellReason::NameTaken.as_str()];
+    good.extend((!given).then_some(WellReason::Unallotted.as_str()));
+    let (state, reason) = condition(well, "Ready");
+    if well.deleting() || !(state == "True" || good.contains(&reason.as_str())) {
+        return Err(format!("in the end, {} is {state} for {reason:?}: {}", well.name(), well.0));
+    }
+    let metered = serde::Deserialize::deserialize(&well.0["spec"]).is_ok_and(|spec: WellSpec| spec.metered);
+    let meter = Kinds::new().meter.at(well.namespace(), &format!("{}-meter", well.name()));
+    let says = condition(well, "Metered").0 == "True";
+    if state == "True" && (says, scene.world.model.object(&meter).is_some()) != (metered, metered) {
+        return Err(format!("in the end, the meter of {} is not as it says: {}", well.name(), well.0));
+    }
+    Ok(())
+}
+
+fn spring_ended_well(scene: &Scene, spring: &Object) -> Result<(), String> {
+    let model = &scene.world.model;
+    if spring.deleting() {
+        let wells = model.objects(&Kinds::new().well);
+        let uses = |well: &Object| {
+            let status = well_status(well);
+            well.text("/spec/spring") == spring.name() && status.using.max(status.allotted.unwrap_or(0)) > 0
+        };
+        return if wells.iter().any(uses) {
+            Ok(())
+        } else {
+            Err(format!("in the end, {} is being deleted although no well uses it", spring.name()))
+        };
+    }
+    let level = scene.level.load(Ordering::SeqCst).to_string();
+    let note = model.object(&CONFIG_MAP.key(&gauges::note(&spring.key())));
+    let shows =
+        note.as_ref().map(|note| (note.text("/data/level").to_owned(), note.text("/data/region").to_owned()));
+    if shows != Some((level.clone(), REGION.to_owned())) {
+        return Err(format!(
+            "in the end, the gauge of {} shows {level}, and noted is {shows:?}",
+            spring.name()
+        ));
+    }
+    let secret = |key| model.object(&SECRET.key(&key)).map(|secret| StoredSecret::of(&secret).content);
+    let master = secret(aquifer_engine::Key::namespaced(spring.namespace(), MASTER));
+    let right = master.map(|master| gauges::composed(&master, spring.name()));
+    let pass = secret(gauges::pass(&spring.key()));
+    if right.is_none() || pass.as_ref().and_then(|pass| pass.get("pass")) != right.as_ref() {
+        return Err(format!(
+            "in the end, the pass of {} is {pass:?}, where {right:?} is right",
+            spring.name()
+        ));
+    }
+    Ok(())
+}
+
+/// What processes keep in memory does not grow with what has happened: most of it is gone when there is nothing to do, and the rest is
+/// bounded by the objects that there are.
+pub async fn little_is_kept(scene: &Scene) -> Result<(), String> {
+    let world = &scene.world;
+    let long = world.choose(16) == 15;
+    if long {
+        // Every key is looked at every half hour, and answers that nobody asks for any more are kept for an hour.
+        tokio::time::sleep(Duration::from_mins(95)).await;
+    }
+    let wells = world.model.objects(&Kinds::new().well).len();
+    let springs = CAPACITY.len();
+    for (what, number) in ["one", "two"].into_iter().flat_map(|name| world.kept(name)) {
+        let (whose, thing) = what.split_once(": ").unwrap_or_default();
+        let keys = if whose.ends_with(WELLS) { wells } else { springs };
+        let most = match thing {
+            "answers" | "lists" if !long => continue,
+            "slots" | "compared Secrets" | "answers" => keys,
+            "polled questions" if whose.ends_with(GAUGES) => 1,
+            "targets of effects" => 1,
+            _ => 0,
+        };
+        if number > most {
+            return Err(format!("at rest, {number} of {what} are kept, where {most} would do"));
+        }
+    }
+    Ok(())
+}
+
+/// A new process finds nothing to write.
+pub async fn nothing_left_to_do(scene: &Scene) -> Result<(), String> {
+    let world = &scene.world;
+    let fresh = world.start("fresh", |client, runtime| scene.family(client, runtime));
+    let written = world.written_within(Duration::from_mins(2)).await;
+    fresh.crash();
+    if written.is_empty() { Ok(()) } else { Err(format!("a fresh process writes {written:?}")) }
+}

@@ -1,0 +1,181 @@
+//! The controller of gauges. A spring has a gauge, which is asked again and again; what it shows is written down beside the spring,
+//! with the name of the region, which all springs ask for by one question. Whoever reads the gauge needs a pass: a Secret that is
+//! composed of the master's and of the name of the spring.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_base::Sealed;
+use aquifer_engine::runtime::Runtime;
+use aquifer_engine::{
+    Answers, Composition, Controller, Expect, Failure, Key, Kind, Plan, Question, Seal, SecretContent, Seen,
+    Shape, Step, View, Wakes, Watch, Why,
+};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::canary;
+use crate::family::{CONFIG_MAP, Kinds, RUN, SECRET, SpringSpec, SpringStatus, of_run};
+use crate::wells::{ChildFacts, child};
+
+pub const GAUGES: &str = "proving-gauges";
+/// How often a gauge is asked.
+pub const EVERY: Duration = Duration::from_mins(1);
+/// How long the name of the region is good.
+const REGION: Duration = Duration::from_mins(10);
+/// The Secret that all passes are made of.
+pub const MASTER: &str = "master";
+
+/// Who answers for the gauges.
+#[async_trait]
+pub trait Source: Send + Sync {
+    async fn level(&self) -> Result<u64, Failure>;
+    async fn region(&self) -> Result<String, Failure>;
+    /// Tells of another level by itself.
+    async fn tells(&self) -> u64 {
+        std::future::pending().await
+    }
+}
+
+pub struct Gauges {
+    pub kinds: Kinds,
+    pub run: String,
+    pub source: Arc<dyn Source>,
+    /// Where passes get their random bytes from.
+    pub runtime: Runtime,
+}
+
+impl Gauges {
+    /// The label of what it makes. Marks name an owner without its kind: a well could have the name of a spring, and whoever makes
+    /// ConfigMaps for wells would take ours for its own.
+    fn children(&self) -> String {
+        format!("{}-gauges", self.run)
+    }
+}
+
+type Subject = aquifer_engine::Subject<SpringSpec, SpringStatus>;
+
+/// What is looked at for one spring.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sight {
+    pub level: Seen<u64>,
+    pub region: Seen<String>,
+    pub note: Seen<Option<ChildFacts>>,
+    pub pass: Seen<Option<ChildFacts>>,
+}
+
+/// Where the level of a spring is written down.
+pub fn note(spring: &Key) -> Key {
+    Key::namespaced(&spring.namespace, format!("{}-level", spring.name))
+}
+
+/// The pass of a spring.
+pub fn pass(spring: &Key) -> Key {
+    Key::namespaced(&spring.namespace, format!("{}-pass", spring.name))
+}
+
+/// What a pass is made of, as far as it is not drawn.
+pub fn composed(master: &SecretContent, spring: &str) -> Sealed {
+    let key = master.get("key").map(Sealed::expose).unwrap_or_default();
+    Sealed::new([key, b":", spring.as_bytes()].concat())
+}
+
+#[async_trait]
+impl Controller for Gauges {
+    type Spec = SpringSpec;
+    type Status = SpringStatus;
+    type World = Sight;
+
+    fn name(&self) -> &'static str {
+        GAUGES
+    }
+    fn kind(&self) -> Kind {
+        self.kinds.spring.clone()
+    }
+    fn watches(&self) -> Vec<Watch> {
+        vec![
+            of_run(Watch::subjects(self.kinds.spring.clone()), &self.run),
+            of_run(Watch::children(CONFIG_MAP), &self.children()),
+            of_run(Watch::children(SECRET), &self.children()),
+            Watch::new(SECRET, |_| Wakes::AllKeys).named(MASTER),
+        ]
+    }
+    fn shape(&self) -> Shape {
+        Shape::default()
+    }
+
+    fn observe(&self, subject: &Subject, view: &View<'_>) -> Sight {
+        let at = |kind: &Kind, key: &Key| {
+            view.get(&kind.key(key)).map(|found| found.map(|object| ChildFacts::of(kind, &object)))
+        };
+        let there = subject.object.as_ref().is_some_and(|spring| spring.deleting.is_none());
+        Sight {
+            level: if there {
+                view.poll(Question::new("gauge", "level"), EVERY)
+            } else {
+                Seen::Unknown(Why::Reading)
+            },
+            region: if there {
+                view.ask(Question::new("gauge", "region"), REGION)
+            } else {
+                Seen::Unknown(Why::Reading)
+            },
+            note: at(&CONFIG_MAP, &note(&subject.key)),
+            pass: at(&SECRET, &pass(&subject.key)),
+        }
+    }
+
+    fn decide(&self, subject: &Subject, sight: &Sight, _: Timestamp) -> Plan {
+        let children = || [sight.note.present(), sight.pass.present()].into_iter().flatten();
+        let ours = |child: &&ChildFacts| child.owner.as_ref() == Some(&subject.key) && !child.deleting;
+        let Some(spring) = subject.object.as_ref().filter(|spring| spring.deleting.is_none()) else {
+            let left = children().filter(ours);
+            let deletions = left.map(|child| Step::delete(child.target.clone(), child.identity.clone()));
+            return Plan::none().stage(deletions.collect());
+        };
+        // Those of a spring that had this name before.
+        let left = children().filter(ours).filter(|child| child.owner_uid.as_ref() != Some(&spring.uid));
+        let deletions: Vec<Step> =
+            left.map(|child| Step::delete(child.target.clone(), child.identity.clone())).collect();
+        if !deletions.is_empty() {
+            return Plan::none().stage(deletions);
+        }
+        let master = Key::namespaced(&subject.key.namespace, MASTER);
+        let seal = Seal::new(pass(&subject.key), "pass", &subject.key.name).source(master);
+        let plan = Plan::none().stage(vec![Step::Seal(seal.label(RUN, &self.children()))]);
+        let (Some(level), Some(region), Some(place)) =
+            (sight.level.known(), sight.region.known(), sight.note.known())
+        else {
+            return plan.keep(CONFIG_MAP.key(&note(&subject.key)));
+        };
+        let target = CONFIG_MAP.key(&note(&subject.key));
+        let data = json!({"data": {"level": level.to_string(), "region": region}});
+        let intent = child(&target, &self.children(), data);
+        let expect = Expect::seen(place.as_ref().map(|place| &place.identity));
+        plan.stage(vec![Step::apply(target, intent, expect)])
+    }
+
+    async fn look(&self, question: &Question) -> Result<Value, Failure> {
+        match question.about.as_str() {
+            "level" => Ok(json!(self.source.level().await?)),
+            _ => Ok(json!(self.source.region().await?)),
+        }
+    }
+
+    async fn listen(&self, answers: Answers) {
+        let level = self.source.tells().await;
+        answers.put(&Question::new("gauge", "level"), &level);
+    }
+
+    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
+        let spring = composition.arguments.as_str().unwrap_or_default();
+        let master = composition.sources.first().ok_or_else(|| Failure::bug("a pass needs the master"))?;
+        let drawn = composition.current.and_then(|current| current.get("drawn")).cloned();
+        Ok(SecretContent::from([
+            ("pass".to_owned(), composed(master, spring)),
+            ("drawn".to_owned(), drawn.unwrap_or_else(|| canary::bytes(&self.runtime))),
+        ]))
+    }
+}

@@ -1,0 +1,131 @@
+//! Users and strangers who do anything in any order.
+
+use std::sync::atomic::Ordering;
+
+use aquifer_engine::simulation::World;
+use aquifer_engine::{Kind, Object};
+use k8s_openapi::ByteString;
+use serde_json::json;
+
+use crate::canary;
+use crate::family::{CONFIG_MAP, Kinds, PANIC, SECRET, WellSpec, spring_named, well};
+use crate::gauges::{self, MASTER};
+use crate::scene::{CAPACITY, RUN, Scene};
+
+/// A user makes the master's Secret, or makes it anew.
+pub fn put_master(world: &World) {
+    let key = canary::bytes(world.runtime());
+    let data = json!({"key": ByteString(key.expose().to_vec())});
+    world.model.put(&SECRET, json!({"metadata": {"namespace": "ns", "name": MASTER}, "data": data}));
+}
+
+fn pick<'a, T>(world: &World, among: &'a [T]) -> Option<&'a T> {
+    among.get(usize::try_from(world.choose(among.len() as u64)).ok()?)
+}
+
+/// One thing that somebody does.
+pub fn interfere(scene: &Scene) {
+    let world = &scene.world;
+    let what = if world.choose(4) == 3 { at_a_spring(scene) } else { at_a_well(world) };
+    if let Some(what) = what {
+        world.note(&what);
+    }
+}
+
+fn at_a_spring(scene: &Scene) -> Option<String> {
+    let world = &scene.world;
+    let kinds = Kinds::new();
+    let (name, capacity) = *pick(world, &CAPACITY)?;
+    let pass = SECRET.key(&gauges::pass(&kinds.spring.at("ns", name).key));
+    Some(match world.choose(7) {
+        0 => {
+            let level = scene.level.fetch_add(1, Ordering::SeqCst);
+            format!("the gauge shows {}", level + 1)
+        }
+        1 => {
+            put_master(world);
+            "a user makes the master's Secret anew".into()
+        }
+        2 => {
+            world.model.delete(&SECRET.at("ns", MASTER));
+            "a user deletes the master's Secret".into()
+        }
+        3 => {
+            world.model.delete(&pass);
+            format!("a stranger deletes {pass}")
+        }
+        4 => {
+            world.model.delete(&kinds.spring.at("ns", name));
+            format!("a user deletes {name}")
+        }
+        5 if world.model.object(&kinds.spring.at("ns", name)).is_none() => {
+            world.model.put(&kinds.spring, spring_named(&kinds, "ns", name, RUN, capacity));
+            format!("a user makes {name} again")
+        }
+        _ => {
+            let key = canary::bytes(world.runtime());
+            world.model.edit(&pass, |doc| doc["data"]["pass"] = json!(ByteString(key.expose().to_vec())));
+            format!("a stranger edits {pass}")
+        }
+    })
+}
+
+fn at_a_well(world: &World) -> Option<String> {
+    let kinds = Kinds::new();
+    let name = *pick(world, &["a", "b", "c", "d"]).expect("names");
+    let target = kinds.well.at("ns", name);
+    let children = || -> Vec<(Kind, Object)> {
+        let of =
+            |kind: Kind| world.model.objects(&kind).into_iter().map(move |object| (kind.clone(), object));
+        of(CONFIG_MAP).chain(of(kinds.meter.clone())).collect()
+    };
+    let what = match world.choose(11) {
+        0 => return None,
+        // The most frequent: a user wants something.
+        1..=5 => {
+            let taps: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| world.choose(2) == 1).collect();
+            let mut spec = WellSpec::new(1 + world.choose(8), &taps);
+            spec.metered = world.choose(2) == 0;
+            pick(world, &CAPACITY).expect("springs").0.clone_into(&mut spec.spring);
+            if let Some(well) = world.model.object(&target) {
+                well.text("/spec/spring").clone_into(&mut spec.spring); // moving is not what this family can do
+            }
+            world.model.put(&kinds.well, well(&kinds, "ns", name, RUN, &spec));
+            format!("a user wants {spec:?}")
+        }
+        6 => {
+            world.model.delete(&target);
+            "a user deletes it".into()
+        }
+        7 => {
+            let (kind, child) = pick(world, &children()).cloned()?;
+            world.model.delete(&kind.key(&child.key()));
+            format!("a stranger deletes {}", child.name())
+        }
+        8 => {
+            let (kind, child) = pick(world, &children()).cloned()?;
+            world.model.edit(&kind.key(&child.key()), |doc| {
+                doc["metadata"]["annotations"]["stranger"] = json!("was here");
+            });
+            format!("a stranger edits {}", child.name())
+        }
+        9 => {
+            world.model.edit(&target, |doc| doc["metadata"]["annotations"][PANIC] = json!("watch"));
+            "the closure of a watch panics at it".into()
+        }
+        _ => {
+            let place = CONFIG_MAP.at("ns", &format!("{name}-z"));
+            if world.model.object(&place).is_some() {
+                world.model.delete(&place);
+                format!("a stranger deletes what is at {place}")
+            } else {
+                world.model.put(
+                    &CONFIG_MAP,
+                    json!({"metadata": {"namespace": "ns", "name": place.key.name}, "data": {}}),
+                );
+                format!("a stranger takes {place}")
+            }
+        }
+    };
+    Some(format!("well {name}: {what}"))
+}

@@ -1,0 +1,113 @@
+//! The scene of a history with faults: the controllers and the outside that they speak to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aquifer_engine::live::Live;
+use aquifer_engine::metrics::Metrics;
+use aquifer_engine::model::WriteFault;
+use aquifer_engine::process::{Family, Runnable};
+use aquifer_engine::runtime::Runtime;
+use aquifer_engine::simulation::{Fault, World};
+use aquifer_engine::{Failure, Kind};
+use async_trait::async_trait;
+
+use crate::canary::{Leaks, Watched};
+use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET};
+use crate::gauges::{Gauges, Source};
+use crate::house::{Call, House, Phone, Pump, lost};
+use crate::springs::Springs;
+use crate::wells::Wells;
+
+pub const RUN: &str = "faults";
+/// What the two springs have.
+pub const CAPACITY: [(&str, u64); 2] = [("spring", 10), ("brook", 5)];
+/// What the region is called.
+pub const REGION: &str = "hills";
+
+pub fn kinds() -> Vec<Kind> {
+    let own = Kinds::new();
+    vec![own.well, own.spring, own.meter, CONFIG_MAP, CLAIM, SECRET]
+}
+
+/// Everything that a history is about.
+#[derive(Clone)]
+pub struct Scene {
+    pub world: World,
+    pub house: Arc<House>,
+    /// What the gauge shows.
+    pub level: Arc<AtomicU64>,
+    pub leaks: Leaks,
+}
+
+impl Scene {
+    pub fn new(world: &World, leaks: &Leaks) -> Self {
+        let house = House::new(Arc::new(WriteFault::default()), false);
+        Self { world: world.clone(), house, level: Arc::default(), leaks: leaks.clone() }
+    }
+
+    /// What a process runs.
+    pub fn family(&self, client: &kube::Client, runtime: &Runtime) -> Vec<Family> {
+        let wells = Wells {
+            kinds: Kinds::new(),
+            run: RUN.into(),
+            house: Arc::new(self.clone()),
+            keys: Arc::new(Live::new(client.clone(), Metrics::default())),
+            decider: None,
+            runtime: runtime.clone(),
+        };
+        let springs = Springs { kinds: Kinds::new(), run: RUN.into(), decider: None };
+        let gauges = Gauges {
+            kinds: Kinds::new(),
+            run: RUN.into(),
+            source: Arc::new(self.clone()),
+            runtime: runtime.clone(),
+        };
+        let controllers: Vec<Box<dyn Runnable>> = vec![
+            Box::new(Watched(wells, self.leaks.clone())),
+            Box::new(Watched(springs, self.leaks.clone())),
+            Box::new(Watched(gauges, self.leaks.clone())),
+        ];
+        vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]
+    }
+}
+
+#[async_trait]
+impl Phone for Scene {
+    /// The outside allows a minute; a slow process may need some time between the record of an order and the call, and its clock may
+    /// be too fast by a tenth.
+    fn arrives_within(&self) -> Duration {
+        Duration::from_secs(100)
+    }
+
+    async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
+        let house = Arc::clone(&self.house);
+        let faults: &[Fault] = match call {
+            Call::FindOrder(_) | Call::FindPump(_) => &[Fault::OutsideSlow],
+            Call::Scrap { .. } => &[Fault::OutsideRefuses, Fault::OutsideReplyLost],
+            Call::Order { .. } | Call::Resize { .. } => &[
+                Fault::OutsideSlow,
+                Fault::OutsideRefuses,
+                Fault::OutsideReplyLost,
+                Fault::OutsideLandsLater,
+            ],
+        };
+        let answer = self.world.outside(faults, move || house.handle(&call)).await;
+        answer.and_then(Result::ok).ok_or_else(lost)
+    }
+}
+
+#[async_trait]
+impl Source for Scene {
+    async fn level(&self) -> Result<u64, Failure> {
+        let level = Arc::clone(&self.level);
+        let faults = [Fault::OutsideSlow, Fault::OutsideRefuses];
+        self.world.outside(&faults, move || level.load(Ordering::SeqCst)).await.ok_or_else(lost)
+    }
+
+    async fn region(&self) -> Result<String, Failure> {
+        let faults = [Fault::OutsideSlow, Fault::OutsideRefuses];
+        self.world.outside(&faults, || REGION.to_owned()).await.ok_or_else(lost)
+    }
+}
