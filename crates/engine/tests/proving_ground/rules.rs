@@ -72,6 +72,9 @@ pub fn hold(world: &World, house: &House) -> Result<(), String> {
             may_be_deleted(&kinds, &past, &change)?;
         }
         past.add(&kinds, &change);
+        if change.target.kind == kinds.spring && change.after().is_none() {
+            may_go(&kinds, &past, &change)?;
+        }
         if change.target.kind == kinds.well {
             never_too_much(&kinds, &past, &change)?;
             if change.by == WELLS {
@@ -85,6 +88,20 @@ pub fn hold(world: &World, house: &House) -> Result<(), String> {
 fn begins_to_go(change: &Change) -> bool {
     let went = |object: Option<Object>| object.is_none_or(|object| object.deleting());
     change.before().is_some() && !went(change.before()) && went(change.after())
+}
+
+/// A spring that is deleted stays until no well has anything of it.
+fn may_go(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), String> {
+    let name = &*change.target.key.name;
+    let wells = past.state.values().filter(|object| object.0["kind"] == *kinds.well.kind);
+    let mut users = wells.filter(|well| {
+        let status = well_status(well);
+        well.text("/spec/spring") == name && status.allotted.unwrap_or(0).max(status.using) > 0
+    });
+    match users.next() {
+        None => Ok(()),
+        Some(user) => Err(format!("{name} is gone, which {} uses", user.name())),
+    }
 }
 
 /// The sum over a spring never exceeds what it has, counting what wells still use.
