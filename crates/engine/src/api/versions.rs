@@ -4,12 +4,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use kube::Client;
 use serde_json::{Value, json};
 
 use crate::lock::lock;
 use crate::object::Kind;
+
+/// A server that does not say what it serves is not waited for.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The versions that a process speaks. Copies share them.
 #[derive(Clone, Default)]
@@ -69,7 +73,8 @@ impl Versions {
         let preferred = std::iter::once(kind.version.to_string());
         for version in preferred.chain(spoken.others).filter(|version| *version != asked) {
             let group = Kind { version: version.clone().into(), ..kind.clone() }.api_version();
-            let Ok(served) = client.list_api_group_resources(&group).await else { continue };
+            let asked = tokio::time::timeout(DEADLINE, client.list_api_group_resources(&group)).await;
+            let Ok(Ok(served)) = asked else { continue };
             if served.resources.iter().any(|resource| resource.name == *kind.plural) {
                 tracing::info!(kind = %kind.plural, group = %kind.group, version, "The cluster serves this version");
                 let chosen = (*version != *kind.version).then_some(version);
