@@ -50,16 +50,20 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A copy of what is committed.
+/// A copy of what is committed, with the time of now: cargo must not take what was built from a defect for what is built from it.
 fn copy(tree: &Path) -> Result<()> {
-    if tree.exists() {
-        fs::remove_dir_all(tree).with_context(|| format!("cannot remove {}", tree.display()))?;
-    }
     fs::create_dir_all(tree)?;
+    for entry in fs::read_dir(tree)? {
+        let path = entry?.path();
+        // What was compiled of other crates is still good.
+        if path.is_dir() && !path.ends_with("target") {
+            fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
     let archive = tree.join("tree.tar");
     let archive_name = archive.to_string_lossy().into_owned();
     process::run(process::command("git").args(["archive", "--output", &archive_name, "HEAD"]))?;
-    process::run(process::command("tar").args(["-xf", &archive_name, "-C"]).arg(tree))
+    process::run(process::command("tar").args(["-xmf", &archive_name, "-C"]).arg(tree))
 }
 
 /// A defect that can be put back.
