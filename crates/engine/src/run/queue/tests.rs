@@ -318,11 +318,11 @@ fn a_key_waits_for_its_turn_once_and_only_when_something_happened() {
 fn what_an_earlier_pass_wrote_is_still_lagging_after_a_write_to_something_else() {
     let (mut queue, now) = (Queue::default(), Instant::now());
     let (one, other) = (KIND.at("ns", "one"), KIND.at("ns", "other"));
-    for (at, writes) in [&one, &other, &other].into_iter().enumerate() {
-        let now = now + at as u32 * GATE;
+    for (at, writes) in (0..).zip([&one, &other, &other]) {
+        let now = now + at * GATE;
         queue.wake(&key());
         turn(&mut queue, now).expect("its turn");
-        let written = [(writes.clone(), Progress::Revision(at as u64))].into();
+        let written = [(writes.clone(), Progress::Revision(at.into()))].into();
         queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
     }
     queue.wake(&key());

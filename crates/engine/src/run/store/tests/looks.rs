@@ -21,7 +21,7 @@ fn a_child_wakes_its_owner_and_a_subject_itself() {
     let subjects = Store::new(Watch::subjects(KIND));
     for (store, woken, other) in [(&children, &owner, &itself), (&subjects, &itself, &owner)] {
         listed(store, vec![child.clone()]);
-        assert_eq!(store.woken_keys(), [woken.clone()]);
+        assert_eq!(store.woken_keys(), std::slice::from_ref(woken));
         for (key, wakes) in [(woken, true), (other, false)] {
             assert_eq!((store.wakes(key), store.would_wake(&child, key)), (wakes, wakes), "{key}");
             assert_eq!(names(&store.waking(key)), vec!["a"; usize::from(wakes)], "{key}");
@@ -127,7 +127,8 @@ fn that_the_code_of_a_watch_panics_is_news_once_and_is_counted_each_time() {
 
 #[test]
 fn everybody_learns_that_all_can_be_read_again_however_that_comes_about() {
-    let ways: [(&str, fn(&Store) -> Woken); 3] = [
+    type Heal = fn(&Store) -> Woken;
+    let ways: [(&str, Heal); 3] = [
         ("it says what it said before", |store| store.upsert(object("a", 4, "", "good"), now())),
         ("it is deleted", |store| store.remove(&object("a", 4, "", "bad"), now())),
         ("a list does not show it", |store| listed(store, vec![object("b", 2, "", "good")])),
