@@ -50,8 +50,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A copy of what is committed.
-fn copy(tree: &Path) -> Result<()> {
+/// A copy of what is committed. Its files are as old as the copy: cargo must not take them for what it has built before.
+pub fn copy(tree: &Path) -> Result<()> {
     if tree.exists() {
         fs::remove_dir_all(tree).with_context(|| format!("cannot remove {}", tree.display()))?;
     }
@@ -59,7 +59,7 @@ fn copy(tree: &Path) -> Result<()> {
     let archive = tree.join("tree.tar");
     let archive_name = archive.to_string_lossy().into_owned();
     process::run(process::command("git").args(["archive", "--output", &archive_name, "HEAD"]))?;
-    process::run(process::command("tar").args(["-xf", &archive_name, "-C"]).arg(tree))
+    process::run(process::command("tar").args(["-xmf", &archive_name, "-C"]).arg(tree))
 }
 
 /// A defect that can be put back.
