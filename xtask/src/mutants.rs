@@ -45,7 +45,11 @@ pub fn run(args: &Args) -> Result<()> {
     play.args(["mutants", "--workspace", "--in-place", "--timeout", "60", "--output"]).arg(tree.join(".."));
     play.current_dir(&tree).env("CARGO_TARGET_DIR", tree.join("../target"));
     if let Some(file) = &args.file {
-        play.args(["--file", file]);
+        // Instead of the files that are named there: a flag of cargo-mutants would only add some.
+        let path = tree.join(".cargo/mutants.toml");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let (_, rest) = text.split_once("]\n").context("there is no list of files in .cargo/mutants.toml")?;
+        fs::write(&path, format!("examine_globs = [{file:?}]\n{rest}"))?;
     }
     if let Some(shard) = &args.shard {
         play.args(["--sharding", "round-robin", "--shard", shard]);
