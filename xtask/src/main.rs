@@ -14,6 +14,7 @@ mod host;
 mod image;
 mod lab;
 mod lint;
+mod mutants;
 mod mutate;
 mod operator;
 mod process;
@@ -43,6 +44,8 @@ enum Command {
     Test(test::Args),
     /// Play histories in which everything goes wrong that can
     Simulate(simulate::Args),
+    /// Change decisions and engine in many small ways, one by one, and look whether a unit test notices
+    Mutants(mutants::Args),
     /// Put known defects back into a copy, one by one, and look whether the simulation finds them
     Mutate(mutate::Args),
     /// Show which of the operator's rights the last tests used; `cargo xtask test` keeps the record
@@ -85,6 +88,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Up(args) => up::run(args).await,
         Command::Test(args) => test::run(&args).await,
         Command::Simulate(args) => simulate::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Mutate(args) => mutate::run(&args),
         Command::Rights => rights::run(),
         Command::Lint => lint::run(),

@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// A copy of what is committed, with the time of now: cargo must not take what was built from a defect for what is built from it.
-fn copy(tree: &Path) -> Result<()> {
+pub fn copy(tree: &Path) -> Result<()> {
     fs::create_dir_all(tree)?;
     for entry in fs::read_dir(tree)? {
         let path = entry?.path();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::compare::{Difference, difference};
-use crate::object::{Key, Object};
+use crate::object::{Key, Kind, Object};
 
 /// What the names of all marks of ours begin with.
 pub const PREFIX: &str = "aquifer.storage/";
@@ -15,6 +15,9 @@ pub const PREFIX: &str = "aquifer.storage/";
 pub const OWNER_UID: &str = "aquifer.storage/owner-uid";
 /// Annotation on every child: namespace and name of its owner (a label could not hold long names).
 pub const OWNER: &str = "aquifer.storage/owner";
+/// Annotation on every child that was written since there is this mark: kind and group of its owner. Owners of two kinds may have the
+/// same name, and children of the same kind.
+pub const OWNER_KIND: &str = "aquifer.storage/owner-kind";
 /// Annotation on every child: hash of the intent that was last written.
 pub const INTENT: &str = "aquifer.storage/intent";
 
@@ -62,6 +65,16 @@ fn set(intent: &mut Value, map: &str, name: &str, value: &str) {
 /// The first place where the live object is not what the (marked) intent says. The stored hash is one of the leaves.
 pub(crate) fn drift(marked: &Value, live: &Object) -> Option<Difference> {
     difference(marked, &live.0)
+}
+
+/// A kind as the mark says it.
+pub(crate) fn owner_kind(kind: &Kind) -> String {
+    format!("{}.{}", kind.kind, kind.group)
+}
+
+/// Whether the owner that a child names can be of this kind. A child without the mark does not say.
+pub(crate) fn may_be_owned_by(child: &Object, kind: &Kind) -> bool {
+    child.annotation(OWNER_KIND).is_none_or(|mark| mark == owner_kind(kind))
 }
 
 /// The owner that a child names, as the key to wake.

@@ -46,6 +46,8 @@ pub struct Watch {
     pub(crate) versions: Vec<&'static str>,
     /// Each object wakes the owner that its marks name, and nobody else.
     pub(crate) children: bool,
+    /// The kind of the controller's subjects.
+    pub(crate) subject: Option<Kind>,
     /// Beginnings of the names of labels and annotations that mean something to the family, besides the engine's own.
     marks: Vec<String>,
 }
@@ -64,6 +66,7 @@ impl Watch {
             named_by: None,
             versions: Vec::new(),
             children: false,
+            subject: None,
             marks: vec![crate::intent::PREFIX.to_owned()],
         }
     }
@@ -123,6 +126,17 @@ impl Watch {
     pub fn in_namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
+    }
+
+    /// For a controller whose subjects are of this kind: children of other kinds' objects are not its own.
+    pub(crate) fn of_subjects(self, kind: Kind) -> Self {
+        Self { subject: Some(kind), ..self }
+    }
+
+    /// Whom a change of an object wakes.
+    pub(crate) fn whom(&self, object: &Object) -> Wakes {
+        let strange = |kind: &Kind| self.children && !crate::intent::may_be_owned_by(object, kind);
+        if self.subject.as_ref().is_some_and(strange) { Wakes::NoKey } else { (self.wakes)(object) }
     }
 
     /// What of the cluster it shows.

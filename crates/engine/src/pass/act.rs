@@ -24,6 +24,7 @@ impl Pass<'_> {
             stores: self.stores,
             outside: self.outside,
             owner: self.key,
+            owner_kind: Some(self.controller.kind()),
             owner_uid: seen.as_ref().map(|seen| &seen.uid),
             owner_version: None,
         };

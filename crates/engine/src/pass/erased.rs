@@ -72,7 +72,8 @@ impl<C: Controller> Erased for C {
         Controller::kind(self)
     }
     fn watches(&self) -> Vec<Watch> {
-        Controller::watches(self)
+        let kind = Controller::kind(self);
+        Controller::watches(self).into_iter().map(|watch| watch.of_subjects(kind.clone())).collect()
     }
     fn pruned(&self) -> Vec<Kind> {
         Controller::pruned(self)

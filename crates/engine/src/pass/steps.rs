@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::cluster::{ApiError, Verb};
 use crate::compare::{Difference, difference};
 use crate::failure::{Class, Failure};
-use crate::intent::{drift, marked};
-use crate::object::{Key, Object, ObjectRef, revision};
+use crate::intent::{OWNER_KIND, drift, marked, owner_kind};
+use crate::object::{Key, Kind, Object, ObjectRef, revision};
 use crate::outside::Outside;
 use crate::panic_text::panic_text;
 use crate::plan::{Amend, Child, Deletion, Effect, Expect, Record, Stage, Step};
@@ -85,6 +85,8 @@ pub(crate) struct Executor<'a> {
     pub stores: &'a Stores,
     pub outside: &'a Outside,
     pub owner: &'a Key,
+    /// The kind of the owner; a server's requests need not have one.
+    pub owner_kind: Option<Kind>,
     /// None when the owner is gone: then nothing can be made in its name.
     pub owner_uid: Option<&'a Uid>,
     /// Our own writes of this pass to the owner: a compare-and-swap decided before them may build on them.
@@ -128,7 +130,7 @@ impl Executor<'_> {
 
     async fn apply(&self, child: &Child, fresh: &Fresh) -> Done {
         let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
-        let mut body = intent.clone();
+        let mut body = self.sent(&intent);
         let why = match &child.expect {
             // No object has ever had revision 1, so this creates or conflicts.
             Expect::Absent => {
@@ -246,6 +248,15 @@ impl Executor<'_> {
 
     fn marked(&self, child: &Child) -> Option<Value> {
         Some(marked(child.intent.as_value().clone(), self.owner, self.owner_uid?))
+    }
+
+    /// An intent as it is sent. The kind of the owner is not compared: children that were made before there was this mark are as good.
+    pub(super) fn sent(&self, intent: &Value) -> Value {
+        let mut body = intent.clone();
+        if let Some(kind) = &self.owner_kind {
+            body["metadata"]["annotations"][OWNER_KIND] = json!(owner_kind(kind));
+        }
+        body
     }
 
     fn ownerless(&self, target: &ObjectRef) -> Done {

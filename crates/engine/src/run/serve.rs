@@ -249,6 +249,7 @@ impl<S: Service> Server<S> {
             stores: &self.stores,
             outside: &self.outside,
             owner: &owner,
+            owner_kind: None,
             owner_uid: owner_uid.as_ref(),
             owner_version: None,
         };

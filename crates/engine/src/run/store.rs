@@ -211,7 +211,7 @@ impl Store {
             deleting: object.deleting_since(),
             readiness: None,
             news: None,
-            wakes: (self.watch.wakes)(&object),
+            wakes: self.watch.whom(&object),
             group: self.watch.group.as_ref().and_then(|group| group(&object)),
             doc: Box::default(),
         };
@@ -379,7 +379,7 @@ impl Store {
 
     /// Whether this object, if it were here, would wake a key.
     pub(crate) fn would_wake(&self, object: &Object, key: &Key) -> bool {
-        match (self.watch.wakes)(object) {
+        match self.watch.whom(object) {
             Wakes::Itself => object.key() == *key,
             Wakes::Keys(keys) => keys.contains(key),
             Wakes::NoKey | Wakes::AllKeys => false,

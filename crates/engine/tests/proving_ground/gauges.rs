@@ -48,10 +48,9 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// The label of what it makes. Marks name an owner without its kind: a well could have the name of a spring, and whoever makes
-    /// ConfigMaps for wells would take ours for its own.
+    /// The label of what it makes, which is also that of what the wells' controller makes: marks tell them apart.
     fn children(&self) -> String {
-        format!("{}-gauges", self.run)
+        self.run.clone()
     }
 }
 

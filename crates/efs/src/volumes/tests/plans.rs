@@ -160,3 +160,24 @@ async fn that_it_is_being_deleted_is_said_once_and_its_pair_is_looked_at_soon() 
     assert_eq!((second.status, second.wake_after), (None, Some(Duration::from_secs(3))));
     assert_eq!(second.stages, first.stages);
 }
+
+#[test]
+fn a_reason_of_another_version_leaves_phase_and_message_as_they_are() {
+    use aquifer_api::efs::{Phase, SharedVolumeStatus};
+    use aquifer_engine::{Condition, FailureReason, Report, State};
+    aquifer_base::reasons! {
+        enum Later {
+            Unheard,
+        }
+    }
+    let summed = |condition: Condition| {
+        let mut status = SharedVolumeStatus { phase: Some(Phase::Ready), ..SharedVolumeStatus::default() };
+        let report = Report::new(&json!({})).condition(condition);
+        crate::volumes::conditions::summarize(&report, false, &mut status);
+        (status.phase, status.message)
+    };
+    let failed = Condition::new("Ready", State::False, FailureReason::AccessDenied, "no");
+    assert_eq!(summed(failed), (Some(Phase::Failed), Some("no".to_owned())));
+    let unheard = Condition::new("Ready", State::False, Later::Unheard, "no");
+    assert_eq!(summed(unheard), (Some(Phase::Ready), None));
+}

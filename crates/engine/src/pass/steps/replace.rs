@@ -24,7 +24,7 @@ impl Executor<'_> {
     ) -> Done {
         let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
         let Some(uid) = child.expect.uid() else {
-            return self.write_child(&child.target, &intent, Verb::Create(intent.clone()), ABSENT).await;
+            return self.write_child(&child.target, &intent, Verb::Create(self.sent(&intent)), ABSENT).await;
         };
         let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
         if live.uid() != uid.as_str() {
@@ -38,7 +38,7 @@ impl Executor<'_> {
         else {
             return Done::Unchanged;
         };
-        let mut body = intent.clone();
+        let mut body = self.sent(&intent);
         body["metadata"]["uid"] = json!(uid);
         body["metadata"]["resourceVersion"] = json!(live.resource_version());
         for pointer in &tolerate {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{ABSENT, Done, Executor};
 use crate::cluster::{ApiError, Verb};
 use crate::failure::{Class, Failure};
-use crate::intent::{OWNER, OWNER_UID};
+use crate::intent::{OWNER, OWNER_KIND, OWNER_UID, owner_kind};
 use crate::object::{Identity, Key, ObjectRef};
 use crate::outside::Verified;
 use crate::plan::{Mint, Seal};
@@ -111,7 +111,7 @@ impl Executor<'_> {
                 let Identity { uid, version } = &current.identity;
                 let body = json!({"data": data,
                     "metadata": {"uid": uid, "resourceVersion": version, "labels": labels,
-                        "annotations": {OWNER: self.owner.to_string()}}});
+                        "annotations": self.owner_marks()}});
                 (Verb::Merge { body, status: false }, "its content is out of date")
             }
         };
@@ -146,6 +146,14 @@ impl Executor<'_> {
             && seal.sources.iter().map(cached).eq(verified.sources.iter().cloned().map(Some))
     }
 
+    fn owner_marks(&self) -> Value {
+        let mut marks = json!({OWNER: self.owner.to_string()});
+        if let Some(kind) = &self.owner_kind {
+            marks[OWNER_KIND] = json!(owner_kind(kind));
+        }
+        marks
+    }
+
     /// The marks are without a hash: it would speak of the content.
     fn secret(
         &self,
@@ -157,7 +165,7 @@ impl Executor<'_> {
         labels.insert(OWNER_UID.to_owned(), json!(uid));
         json!({"apiVersion": "v1", "kind": "Secret", "data": encoded(content),
             "metadata": {"name": secret.name, "namespace": secret.namespace, "labels": labels,
-                "annotations": {OWNER: self.owner.to_string()}}})
+                "annotations": self.owner_marks()}})
     }
 }
 

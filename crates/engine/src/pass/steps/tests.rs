@@ -93,6 +93,7 @@ impl Bench {
             stores: &stores,
             outside: &self.outside,
             owner: &owner,
+            owner_kind: None,
             owner_uid: Some(&self.uid),
             owner_version: None,
         };
@@ -331,6 +332,7 @@ async fn a_target_that_hangs_holds_few_effects_each_for_its_own_time_and_none_of
         stores: &stores,
         outside: &outside,
         owner: &owner,
+        owner_kind: None,
         owner_uid: None,
         owner_version: None,
     };

@@ -318,7 +318,7 @@ fn a_key_waits_for_its_turn_once_and_only_when_something_happened() {
 fn what_an_earlier_pass_wrote_is_still_lagging_after_a_write_to_something_else() {
     let (mut queue, now) = (Queue::default(), Instant::now());
     let (one, other) = (KIND.at("ns", "one"), KIND.at("ns", "other"));
-    for (at, writes) in (0_u32..).zip([&one, &other, &other]) {
+    for (at, writes) in (0..).zip([&one, &other, &other]) {
         let now = now + at * GATE;
         queue.wake(&key());
         turn(&mut queue, now).expect("its turn");

@@ -249,7 +249,7 @@ fn of_a_large_group_only_the_first_members_matter_to_the_others() {
 #[test]
 fn nobody_makes_himself_the_child_of_an_owner_in_another_namespace() {
     let watch = Watch::children(KIND);
-    let wakes = |owner: &str| (watch.wakes)(&object("a", 1, owner, "g"));
+    let wakes = |owner: &str| watch.whom(&object("a", 1, owner, "g"));
     assert_eq!(wakes("ns/x"), Wakes::Keys(vec![parsed("ns/x")]));
     assert_eq!(wakes("cluster-wide"), Wakes::Keys(vec![parsed("cluster-wide")]));
     for owner in ["other/x", "ns/x/status", "/x", "ns/", ""] {

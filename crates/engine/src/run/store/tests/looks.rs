@@ -127,8 +127,8 @@ fn that_the_code_of_a_watch_panics_is_news_once_and_is_counted_each_time() {
 
 #[test]
 fn everybody_learns_that_all_can_be_read_again_however_that_comes_about() {
-    type Heals = fn(&Store) -> Woken;
-    let ways: [(&str, Heals); 3] = [
+    type Heal = fn(&Store) -> Woken;
+    let ways: [(&str, Heal); 3] = [
         ("it says what it said before", |store| store.upsert(object("a", 4, "", "good"), now())),
         ("it is deleted", |store| store.remove(&object("a", 4, "", "bad"), now())),
         ("a list does not show it", |store| listed(store, vec![object("b", 2, "", "good")])),
