@@ -93,3 +93,58 @@ async fn what_a_list_does_not_show_is_read_by_its_name_and_never_taken_from_anot
     let lagging = [children, subjects].concat();
     assert_eq!(reads(&model, Watch::children(CHILD), &lagging).await, (1, 2));
 }
+
+/// Looks for its child.
+struct Looking;
+
+#[async_trait]
+impl Controller for Looking {
+    type Spec = Spec;
+    type Status = Value;
+    type World = ();
+
+    fn name(&self) -> &'static str {
+        "looking"
+    }
+    fn kind(&self) -> Kind {
+        SUBJECT
+    }
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch::subjects(SUBJECT), Watch::children(CHILD)]
+    }
+    fn shape(&self) -> Shape {
+        Shape::default()
+    }
+    fn observe(&self, _: &SubjectOf<Self>, view: &View<'_>) {
+        view.get(&child());
+    }
+    fn decide(&self, _: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {
+        Plan::none()
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_only_a_read_misses_is_looked_for_again() {
+    let model = model();
+    let stores = stores(&model);
+    let unanswered = async || {
+        let pass = Pass {
+            controller: &Looking,
+            cluster: &*model,
+            stores: &stores,
+            outside: &Outside::default(),
+            leadership: &Leadership::always(),
+            environment: &Still,
+            key: &Key::namespaced("ns", "x"),
+            lagging: &[],
+            failures: 0,
+            status_due: true,
+        };
+        pass.run().await.unanswered
+    };
+    assert!(!unanswered().await, "the child is not there, and that is an answer");
+    model.serve(&CHILD, false);
+    assert!(unanswered().await, "its watch still says that the kind is served, so no event will tell");
+    stores.of(&CHILD)[0].not_served();
+    assert!(!unanswered().await, "the watch tells when it is served again");
+}

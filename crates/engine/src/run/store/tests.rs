@@ -256,3 +256,21 @@ fn nobody_makes_himself_the_child_of_an_owner_in_another_namespace() {
         assert_eq!(wakes(owner), Wakes::NoKey, "{owner}");
     }
 }
+
+#[test]
+fn children_of_an_owner_of_another_kind_wake_nobody_and_those_without_the_mark_still_do() {
+    const OTHER: Kind = Kind::namespaced("a.b", "v1", "Other", "others");
+    let owned_by = |mark: Option<&str>| {
+        let mut child = object("a", 1, "ns/x", "g");
+        if let Some(mark) = mark {
+            child.0["metadata"]["annotations"][crate::OWNER_KIND] = json!(mark);
+        }
+        Watch::children(KIND).of_subjects(OTHER).whom(&child)
+    };
+    let owner = Wakes::Keys(vec![parsed("ns/x")]);
+    assert_eq!(owned_by(Some("Other.a.b")), owner);
+    assert_eq!(owned_by(None), owner, "it was made before there was the mark");
+    assert_eq!(owned_by(Some("Other.c.d")), Wakes::NoKey);
+    let subjects = Watch::subjects(KIND).of_subjects(KIND);
+    assert_eq!(subjects.whom(&object("a", 1, "", "g")), Wakes::Itself);
+}
