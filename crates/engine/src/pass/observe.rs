@@ -52,8 +52,11 @@ impl Pass<'_> {
                         let noted = view.noted();
                         state.asked = noted.asked;
                         state.polled = Some(noted.polled);
-                        // A read says that a kind is not served, and its watch says that it is: no event will tell when that ends.
-                        let missed = state.fresh.unserved.iter().any(|kind| self.stores.synced(kind));
+                        // A read says that a kind is not served, and there is no watch that says so too: no event will tell when
+                        // that ends.
+                        let untold =
+                            |kind: &Kind| self.stores.of(kind).is_empty() || self.stores.synced(kind);
+                        let missed = state.fresh.unserved.iter().any(untold);
                         state.outcome.unanswered = noted.unanswered || missed;
                         (Some(Looked { subject: subject.clone(), observation }), noted.wants)
                     }

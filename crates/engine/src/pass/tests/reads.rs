@@ -94,8 +94,8 @@ async fn what_a_list_does_not_show_is_read_by_its_name_and_never_taken_from_anot
     assert_eq!(reads(&model, Watch::children(CHILD), &lagging).await, (1, 2));
 }
 
-/// Looks for its child.
-struct Looking;
+/// Looks for one object.
+struct Looking(ObjectRef);
 
 #[async_trait]
 impl Controller for Looking {
@@ -116,7 +116,7 @@ impl Controller for Looking {
         Shape::default()
     }
     fn observe(&self, _: &SubjectOf<Self>, view: &View<'_>) {
-        view.get(&child());
+        view.get(&self.0);
     }
     fn decide(&self, _: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {
         Plan::none()
@@ -127,9 +127,9 @@ impl Controller for Looking {
 async fn a_kind_that_only_a_read_misses_is_looked_for_again() {
     let model = model();
     let stores = stores(&model);
-    let unanswered = async || {
+    let unanswered = async |target: ObjectRef| {
         let pass = Pass {
-            controller: &Looking,
+            controller: &Looking(target),
             cluster: &*model,
             stores: &stores,
             outside: &Outside::default(),
@@ -142,9 +142,12 @@ async fn a_kind_that_only_a_read_misses_is_looked_for_again() {
         };
         pass.run().await.unanswered
     };
-    assert!(!unanswered().await, "the child is not there, and that is an answer");
+    assert!(!unanswered(child()).await, "the child is not there, and that is an answer");
     model.serve(&CHILD, false);
-    assert!(unanswered().await, "its watch still says that the kind is served, so no event will tell");
+    assert!(unanswered(child()).await, "its watch still says that the kind is served, so no event will tell");
     stores.of(&CHILD)[0].not_served();
-    assert!(!unanswered().await, "the watch tells when it is served again");
+    assert!(!unanswered(child()).await, "the watch tells when it is served again");
+    let unwatched = Kind::namespaced("", "v1", "Secret", "secrets");
+    model.serve(&unwatched, false);
+    assert!(unanswered(unwatched.at("ns", "x")).await, "there is no watch to tell");
 }
