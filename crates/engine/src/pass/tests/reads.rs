@@ -151,3 +151,51 @@ async fn a_kind_that_only_a_read_misses_is_looked_for_again() {
     model.serve(&unwatched, false);
     assert!(unanswered(unwatched.at("ns", "x")).await, "there is no watch to tell");
 }
+
+/// Reads nothing, and writes.
+struct Unreadable<'a>(&'a Model);
+
+#[async_trait]
+impl Cluster for Unreadable<'_> {
+    async fn get(&self, _: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        Err(ApiError::Unavailable("no answer".into()))
+    }
+    async fn list(&self, _: &Listing) -> Result<Vec<Object>, ApiError> {
+        Err(ApiError::Unavailable("no answer".into()))
+    }
+    async fn secret(&self, _: &Key) -> Result<Option<StoredSecret>, ApiError> {
+        Err(ApiError::Unavailable("no answer".into()))
+    }
+    async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
+        self.0.write(write).await
+    }
+}
+
+#[tokio::test]
+async fn what_a_stage_has_written_is_known_although_a_read_after_it_fails() {
+    let model = model();
+    let outdated = |subject: &Known| {
+        let mut seen = subject.identity();
+        seen.version = aquifer_base::ResourceVersion::new("1");
+        Step::Record(Record::new(SUBJECT.at("ns", "x"), seen).set("intent", &"late"))
+    };
+    let controller = Odd(move |subject: &Known| Plan::none().stage(vec![outdated(subject), apply()]));
+    let pass = Pass {
+        controller: &controller,
+        cluster: &Unreadable(&model),
+        stores: &stores(&model),
+        outside: &Outside::default(),
+        leadership: &Leadership::always(),
+        environment: &Still,
+        key: &Key::namespaced("ns", "x"),
+        lagging: &[],
+        failures: 0,
+        status_due: true,
+    };
+    let outcome = pass.run().await;
+    assert!(model.object(&child()).is_some() && !outcome.failures.is_empty(), "{outcome:?}");
+    assert!(
+        outcome.written.contains_key(&child()),
+        "the next pass waits until the caches show it: {outcome:?}"
+    );
+}
