@@ -36,6 +36,23 @@ async fn the_finalizer_goes_on_first_and_the_same_pass_carries_the_plan_out() {
 }
 
 #[tokio::test]
+async fn a_spec_that_has_changed_before_the_finalizer_goes_on_is_looked_at_first() {
+    let model = model();
+    model.edit(&subject(), |doc| doc["spec"] = json!({"size": 1}));
+    let behind = stores(&model);
+    model.edit(&subject(), |doc| doc["spec"] = json!({"size": 2}));
+    let plan = |known: &Known| {
+        let size = known.spec.as_ref().map_or(0, |spec| spec.size);
+        let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"size": size.to_string()},
+            "metadata": {"namespace": "ns", "name": "child"}});
+        let made = Step::apply(child(), Intent::of(&intent), Expect::Absent);
+        Plan::none().hold().stage(vec![made])
+    };
+    pass_on(&model, &behind, &[], plan, 0, true).await;
+    assert_eq!(model.object(&child()).unwrap().text("/data/size"), "2");
+}
+
+#[tokio::test]
 async fn what_is_written_carries_the_name_of_its_controller() {
     let model = model();
     pass(&model, |_| Plan::none().stage(vec![apply()]), 0, true).await;
