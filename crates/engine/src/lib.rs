@@ -32,7 +32,7 @@ pub use run::{metrics, process, remote, runtime, serve, store, stores};
 
 pub use controller::{Controller, SubjectOf};
 pub use failure::{Class, Failure, FailureReason};
-pub use intent::{Intent, OWNER, OWNER_KIND, OWNER_UID, PAUSED, owner_key};
+pub use intent::{Intent, OWNER, OWNER_UID, PAUSED, owner_key};
 pub use object::{Identity, Key, Kind, Object, ObjectRef};
 pub use plan::{Amend, Child, Deletion, Effect, Expect, Mint, Plan, Record, Recreate, Seal, Step};
 pub use question::{Answers, Question};

@@ -42,7 +42,7 @@ impl Live {
     }
 
     /// The same, in the versions that the cluster serves.
-    pub(crate) fn speaking(self, versions: Versions) -> Self {
+    pub(crate) fn in_versions(self, versions: Versions) -> Self {
         Self { versions, ..self }
     }
 

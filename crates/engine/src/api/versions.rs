@@ -15,13 +15,13 @@ use crate::object::Kind;
 /// A server that does not say what it serves is not waited for.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The versions that a process speaks. Copies share them.
+/// The versions in which a process works with kinds. Copies share them.
 #[derive(Clone, Default)]
-pub(crate) struct Versions(Arc<Mutex<BTreeMap<(String, String), Spoken>>>);
+pub(crate) struct Versions(Arc<Mutex<BTreeMap<(String, String), Known>>>);
 
 /// The versions of one kind, by group and plural.
 #[derive(Clone, Default)]
-struct Spoken {
+struct Known {
     /// Besides the preferred one, the better first.
     others: Vec<String>,
     /// What the cluster serves, when it is not the preferred one.
@@ -39,17 +39,17 @@ impl Versions {
             return;
         }
         let mut all = lock(&self.0);
-        let spoken = all.entry(place(kind)).or_default();
+        let known = all.entry(place(kind)).or_default();
         for other in others {
-            if !spoken.others.iter().any(|known| known == other) {
-                spoken.others.push((*other).to_owned());
+            if !known.others.iter().any(|one| one == other) {
+                known.others.push((*other).to_owned());
             }
         }
     }
 
     /// The kind as the cluster serves it.
     pub fn served<'a>(&self, kind: &'a Kind) -> Cow<'a, Kind> {
-        match lock(&self.0).get(&place(kind)).and_then(|spoken| spoken.served.clone()) {
+        match lock(&self.0).get(&place(kind)).and_then(|known| known.served.clone()) {
             Some(version) => Cow::Owned(Kind { version: version.into(), ..kind.clone() }),
             None => Cow::Borrowed(kind),
         }
@@ -66,20 +66,22 @@ impl Versions {
         Cow::Owned(body)
     }
 
-    /// The cluster does not serve a kind in the version that we ask for: looks for another. True when there is one.
-    pub async fn look(&self, client: &Client, kind: &Kind) -> bool {
-        let Some(spoken) = lock(&self.0).get(&place(kind)).cloned() else { return false };
-        let asked = spoken.served.clone().unwrap_or_else(|| kind.version.to_string());
+    /// The cluster does not serve a kind in this version, which was asked for: looks for another. True when there is one.
+    pub async fn look(&self, client: &Client, kind: &Kind, missing: &str) -> bool {
+        let Some(known) = lock(&self.0).get(&place(kind)).cloned() else { return false };
+        if self.served(kind).version != missing {
+            return true; // another watch of the kind has found it meanwhile
+        }
         let preferred = std::iter::once(kind.version.to_string());
-        for version in preferred.chain(spoken.others).filter(|version| *version != asked) {
+        for version in preferred.chain(known.others).filter(|version| *version != missing) {
             let group = Kind { version: version.clone().into(), ..kind.clone() }.api_version();
-            let asked = tokio::time::timeout(DEADLINE, client.list_api_group_resources(&group)).await;
-            let Ok(Ok(served)) = asked else { continue };
+            let told = tokio::time::timeout(DEADLINE, client.list_api_group_resources(&group)).await;
+            let Ok(Ok(served)) = told else { continue };
             if served.resources.iter().any(|resource| resource.name == *kind.plural) {
                 tracing::info!(kind = %kind.plural, group = %kind.group, version, "The cluster serves this version");
                 let chosen = (*version != *kind.version).then_some(version);
-                if let Some(spoken) = lock(&self.0).get_mut(&place(kind)) {
-                    spoken.served = chosen;
+                if let Some(known) = lock(&self.0).get_mut(&place(kind)) {
+                    known.served = chosen;
                 }
                 return true;
             }

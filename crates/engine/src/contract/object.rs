@@ -275,3 +275,28 @@ impl Object {
 pub(crate) fn revision(resource_version: &str) -> u64 {
     resource_version.parse().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_counts_when_it_is_about_the_present_generation_or_does_not_say() {
+        let cases = [
+            (json!({"observedGeneration": 3}), json!({}), true),
+            (json!({"observedGeneration": 2}), json!({"observedGeneration": 3}), false),
+            (json!({}), json!({"observedGeneration": 3}), true),
+            (json!({}), json!({"observedGeneration": 2}), false),
+            (json!({}), json!({}), true),
+        ];
+        for (mut condition, mut status, counts) in cases {
+            (condition["type"], condition["status"]) = (json!("Ready"), json!("True"));
+            status["conditions"] = json!([condition]);
+            let object = Object(json!({"metadata": {"generation": 3}, "status": status}));
+            assert_eq!(object.current_state("Ready"), counts.then_some(State::True), "{}", object.0);
+            assert_eq!(object.current_state("Other"), None);
+        }
+    }
+}

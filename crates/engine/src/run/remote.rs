@@ -1,5 +1,6 @@
 //! Decisions made by another process of this machine: the same `decide`, behind a Unix socket. World and Plan are data, so nothing
-//! changes but the distance. Who may open the socket's file may decide: nobody but its owner.
+//! changes but the distance. Both sides must be processes of the same user: the socket's file is nobody else's to open, and whoever
+//! listens there is asked only if the kernel says that it is ours.
 
 use std::fs::Permissions;
 use std::io;
@@ -66,7 +67,7 @@ impl Decisions {
         Self(self.0.route(&path, post(decide::<C>).with_state(controller)))
     }
 
-    /// Makes them for whoever opens this socket, which is made anew. Nobody but the user of this process can.
+    /// Makes them for whoever opens this socket, unless somebody serves it already. Nobody but the user of this process can.
     pub async fn serve(self, socket: &Path) -> io::Result<()> {
         if let Err(error) = UnixStream::connect(socket).await {
             // Left by a process that has ended.
@@ -118,6 +119,10 @@ impl Remote {
 
     async fn post(&self, controller: &str, body: Vec<u8>) -> Result<Plan, Failure> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.trouble(&error))?;
+        let peer = stream.peer_cred().map_err(|error| self.trouble(&error))?;
+        if peer.uid() != rustix::process::geteuid().as_raw() {
+            return Err(self.trouble(&"the process that listens there belongs to another user"));
+        }
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.trouble(&error))?;

@@ -93,7 +93,7 @@ async fn run_erased(controller: Arc<dyn Erased>, context: Context) {
         stores.add(store);
     }
     let live = Live::new(context.client.clone(), context.metrics.clone());
-    let live = live.speaking(context.streams.versions());
+    let live = live.in_versions(context.streams.versions());
     let runtime = context.runtime.clone();
     let shared = Arc::new(Shared {
         events: Events::new(controller.name(), runtime.clone()),
@@ -404,8 +404,11 @@ async fn listen(shared: Arc<Shared>) {
         if AssertUnwindSafe(shared.controller.listen(answers)).catch_unwind().await.is_err() {
             shared.metrics.panicked(shared.controller.name());
         }
-        pause = if begun.elapsed() > LISTEN_LAST { LISTEN_FIRST } else { (pause * 2).min(LISTEN_LAST) };
+        if begun.elapsed() > LISTEN_LAST {
+            pause = LISTEN_FIRST;
+        }
         tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LISTEN_LAST);
     }
 }
 

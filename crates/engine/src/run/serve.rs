@@ -2,8 +2,8 @@
 //! replica answers; so their steps may only create, or compare and swap. What must end in a deletion is recorded, and a controller
 //! deletes.
 
+mod absent;
 mod changes;
-mod unknown;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
 use crate::watch::Watch;
 use crate::writer::Writer;
+use absent::Absent;
 use changes::{Changes, Following};
-use unknown::Unknown;
 
 /// Answers before a request is given up because the world keeps changing.
 const ROUNDS: usize = 8;
@@ -113,7 +113,7 @@ pub struct Server<S> {
     runtime: Runtime,
     metrics: Metrics,
     changes: Arc<Changes>,
-    unknown: Unknown,
+    absent: Absent,
 }
 
 struct ServiceCode<'a, S>(&'a S);
@@ -145,7 +145,7 @@ impl<S: Service> Server<S> {
             runtime,
             metrics: Metrics::default(),
             changes: Arc::default(),
-            unknown: Unknown::default(),
+            absent: Absent::default(),
         }
     }
 
@@ -160,7 +160,7 @@ impl<S: Service> Server<S> {
             stores.add(store);
         }
         let live = Live::new(context.client.clone(), context.metrics.clone());
-        let cluster = Arc::new(live.speaking(context.streams.versions()));
+        let cluster = Arc::new(live.in_versions(context.streams.versions()));
         let server = Self {
             metrics: context.metrics.clone(),
             ..Self::new(service, cluster, stores, context.runtime.clone())
@@ -287,12 +287,12 @@ impl<S: Service> Server<S> {
                 match done {
                     Done::Unchanged | Done::Acted => {}
                     Done::Wrote(target, object, _) => {
-                        self.unknown.forget(&target);
+                        self.absent.forget(&target);
                         fresh.objects.insert(target, (object, self.runtime.now()));
                         settled = false;
                     }
                     Done::Stale(target) => {
-                        self.unknown.forget(&target);
+                        self.absent.forget(&target);
                         refresh(&*self.cluster, fresh, target, self.runtime.now()).await?;
                         settled = false;
                     }
@@ -358,15 +358,15 @@ impl<S: Service> Server<S> {
         if !self.stores.get(&target).absent() {
             return refresh(&*self.cluster, fresh, target, now).await;
         }
-        if let Some(seen_at) = self.unknown.seen(&target)? {
+        if let Some(seen_at) = self.absent.known_since(&target)? {
             fresh.objects.insert(target, (None, seen_at));
             return Ok(());
         }
         let read = refresh(&*self.cluster, fresh, target.clone(), now).await;
         if fresh.objects.get(&target).is_some_and(|(object, _)| object.is_none()) {
-            self.unknown.missed(&target, now);
+            self.absent.add(&target, now);
         } else {
-            self.unknown.found();
+            self.absent.give_back();
         }
         read
     }

@@ -217,7 +217,7 @@ impl Stream {
                     }
                 }
                 Some(Err(error)) if is_not_served(&error) => {
-                    if versions.look(&client, &scope.kind).await {
+                    if versions.look(&client, &scope.kind, &served.version).await {
                         return true;
                     }
                     // From here on kube's watcher only watches: it would never list what appears.

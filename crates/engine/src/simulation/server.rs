@@ -30,7 +30,8 @@ pub struct ApiServer {
     network: Arc<Network>,
     runtime: Runtime,
     pages: Pages,
-    kinds: BTreeMap<(String, String), Kind>,
+    /// By group, version and plural.
+    kinds: BTreeMap<(String, String, String), Kind>,
     /// Kinds about which everything is refused.
     denied: Mutex<BTreeSet<Kind>>,
     history: Mutex<Vec<String>>,
@@ -40,7 +41,10 @@ type Reply = http::Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>;
 
 impl ApiServer {
     pub(super) fn new(model: Arc<Model>, network: Arc<Network>, runtime: Runtime, kinds: &[Kind]) -> Self {
-        let by_path = |kind: &Kind| ((kind.group.to_string(), kind.plural.to_string()), kind.clone());
+        let by_path = |kind: &Kind| {
+            let path = (kind.group.to_string(), kind.version.to_string(), kind.plural.to_string());
+            (path, kind.clone())
+        };
         Self {
             model,
             network,
@@ -87,8 +91,8 @@ impl ApiServer {
 
     fn kind(&self, address: Option<&Address>) -> Option<&Kind> {
         let address = address?;
-        let kind = self.kinds.get(&(address.group.clone(), address.plural.clone()))?;
-        (self.model.serves(kind) && *address.version == *kind.version).then_some(kind)
+        let path = (address.group.clone(), address.version.clone(), address.plural.clone());
+        self.kinds.get(&path).filter(|kind| self.model.serves(kind))
     }
 
     /// The kinds of a version of a group, when the path asks for those.

@@ -115,12 +115,25 @@ fn spring_ended_well(scene: &Scene, spring: &Object) -> Result<(), String> {
 /// What processes keep in memory does not grow with what has happened: most of it is gone when there is nothing to do, and the rest is
 /// bounded by the objects that there are.
 pub async fn little_is_kept(scene: &Scene) -> Result<(), String> {
-    let world = &scene.world;
-    let long = world.choose(16) == 15;
+    let long = scene.world.choose(16) == 15;
     if long {
         // Every key is looked at every half hour, and answers that nobody asks for any more are kept for an hour.
         tokio::time::sleep(Duration::from_mins(95)).await;
     }
+    // Every half hour there is something to do for a moment.
+    let mut last = Ok(());
+    for _ in 0..3 {
+        last = is_little_kept(scene, long);
+        if last.is_ok() {
+            return last;
+        }
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+    last
+}
+
+fn is_little_kept(scene: &Scene, long: bool) -> Result<(), String> {
+    let world = &scene.world;
     let wells = world.model.objects(&Kinds::new().well).len();
     let springs = CAPACITY.len();
     for (what, number) in ["one", "two"].into_iter().flat_map(|name| world.kept(name)) {

@@ -152,7 +152,7 @@ impl Controller for Gauges {
         let target = CONFIG_MAP.key(&note(&subject.key));
         let data = json!({"data": {"level": level.to_string(), "region": region}});
         let intent = child(&target, &self.children(), data);
-        let expect = Expect::seen(place.as_ref().map(|place| &place.identity));
+        let expect = Expect::unchanged(place.as_ref().map(|place| &place.identity));
         plan.stage(vec![Step::apply(target, intent, expect)])
     }
 

@@ -161,9 +161,13 @@ async fn two(world: &World) -> Vec<(Process, Arc<Server<Desk>>)> {
 }
 
 fn play(script: impl AsyncFnOnce(&World, Vec<(Process, Arc<Server<Desk>>)>)) {
+    play_with(Delays::LONG, script);
+}
+
+fn play_with(delays: Delays, script: impl AsyncFnOnce(&World, Vec<(Process, Arc<Server<Desk>>)>)) {
     let kinds = Kinds::new();
     let served = [kinds.well.clone(), kinds.spring.clone()];
-    let played = run(1, Delays::LONG, &served, async |world| {
+    let played = run(1, delays, &served, async |world| {
         let started = two(world).await;
         script(world, started).await;
     });
@@ -217,7 +221,7 @@ fn a_reply_that_waits_in_vain_comes_when_its_time_is_over_and_unknown_names_are_
 }
 
 #[test]
-fn who_invents_names_makes_few_reads_and_a_name_that_comes_into_being_is_known_at_once() {
+fn who_invents_names_makes_few_reads() {
     play(async |world, started| {
         let (_, server) = &started[0];
         tokio::time::sleep(Duration::from_secs(30)).await; // the caches are complete
@@ -231,13 +235,26 @@ fn who_invents_names_makes_few_reads_and_a_name_that_comes_into_being_is_known_a
         assert!((1..=most).contains(&read), "{read} reads in {took:?}");
         let refused = told.iter().filter(|told| told.is_err()).count();
         assert!(refused > 0 && told.contains(&Ok(Told::NoSuchWell)), "{refused} of 2000 were refused");
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(ask("late").await, Ok(Told::NoSuchWell));
+    });
+}
+
+#[test]
+fn a_name_that_comes_into_being_is_known_as_soon_as_the_watch_shows_it() {
+    play_with(Delays::NONE, async |world, started| {
+        let (_, server) = &started[0];
+        tokio::time::sleep(Duration::from_secs(30)).await; // the caches are complete
+        let ask = async || server.handle(&call("late", Wish::Grant), Duration::ZERO).await;
+        let reads = || world.history().iter().filter(|line| line.contains("/wells/late")).count();
+        assert_eq!((ask().await, ask().await, reads()), (Ok(Told::NoSuchWell), Ok(Told::NoSuchWell), 1));
         make_well(world, "late", 1);
-        let told = server.handle(&call("late", Wish::Grant), Duration::from_secs(1)).await;
-        assert!(told == Ok(Told::NoSuchWell) || told == Ok(Told::NotYet), "the watch may lag: {told:?}");
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(ask("late").await, Ok(Told::NotYet));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(ask().await, Ok(Told::NotYet));
+        let asked = world
+            .history()
+            .iter()
+            .filter(|line| line.contains("GET") && line.contains("/wells/late"))
+            .count();
+        assert_eq!(asked, 1, "the cache shows it");
     });
 }
 

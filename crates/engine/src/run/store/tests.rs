@@ -263,7 +263,7 @@ fn children_of_an_owner_of_another_kind_wake_nobody_and_those_without_the_mark_s
     let owned_by = |mark: Option<&str>| {
         let mut child = object("a", 1, "ns/x", "g");
         if let Some(mark) = mark {
-            child.0["metadata"]["annotations"][crate::OWNER_KIND] = json!(mark);
+            child.0["metadata"]["annotations"][crate::intent::OWNER_KIND] = json!(mark);
         }
         Watch::children(KIND).of_subjects(OTHER).whom(&child)
     };

@@ -18,14 +18,14 @@ use crate::runtime::Runtime;
 
 /// How long it counts that something is not there. What is made meanwhile is seen by the caches, which come first.
 const LIFE: Duration = Duration::from_secs(5);
-/// So many names are remembered at most.
-const MOST: usize = 1024;
+/// When so many names are remembered, those that no longer count are dropped. Fewer than this are found absent while one counts.
+const MOST: usize = 256;
 /// So many reads that find nothing are made at once, and then a second.
 const AT_ONCE: f64 = 100.0;
 const PER_SECOND: f64 = 20.0;
 
 /// What is not there.
-pub(super) struct Unknown(Mutex<Inner>);
+pub(super) struct Absent(Mutex<Inner>);
 
 struct Inner {
     absent: BTreeMap<ObjectRef, (Instant, Timestamp)>,
@@ -34,16 +34,16 @@ struct Inner {
     as_of: Instant,
 }
 
-impl Default for Unknown {
+impl Default for Absent {
     fn default() -> Self {
         Self(Mutex::new(Inner { absent: BTreeMap::new(), left: AT_ONCE, as_of: Runtime::instant() }))
     }
 }
 
-impl Unknown {
+impl Absent {
     /// When it was seen that this is not there, if that still counts; if not, the caller reads it and says what came of it. Refuses
     /// when too much is asked for that is not there.
-    pub fn seen(&self, target: &ObjectRef) -> Result<Option<Timestamp>, Failure> {
+    pub fn known_since(&self, target: &ObjectRef) -> Result<Option<Timestamp>, Failure> {
         let mut inner = lock(&self.0);
         inner.refill();
         if let Some((since, seen_at)) = inner.absent.get(target)
@@ -60,20 +60,18 @@ impl Unknown {
         Ok(None)
     }
 
-    /// A read has found it, or has failed: that is nobody's invention.
-    pub fn found(&self) {
+    /// The read has found it, or has failed: that is nobody's invention, and does not count.
+    pub fn give_back(&self) {
         lock(&self.0).left += 1.0;
     }
 
     /// A read has found nothing.
-    pub fn missed(&self, target: &ObjectRef, now: Timestamp) {
+    pub fn add(&self, target: &ObjectRef, now: Timestamp) {
         let mut inner = lock(&self.0);
         if inner.absent.len() >= MOST {
             inner.absent.retain(|_, (since, _)| since.elapsed() < LIFE);
         }
-        if inner.absent.len() < MOST {
-            inner.absent.insert(target.clone(), (Runtime::instant(), now));
-        }
+        inner.absent.insert(target.clone(), (Runtime::instant(), now));
     }
 
     /// It is being made: what was seen before does not count any more.
@@ -100,25 +98,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_there_is_read_once_in_a_while_and_inventing_names_makes_few_reads() {
-        let unknown = Unknown::default();
+        let absent = Absent::default();
         let name = |number: usize| KIND.at("ns", &number.to_string());
-        assert_eq!(unknown.seen(&name(0)), Ok(None));
-        unknown.missed(&name(0), NOW);
-        assert_eq!(unknown.seen(&name(0)), Ok(Some(NOW)));
-        unknown.forget(&name(0));
-        assert_eq!(unknown.seen(&name(0)), Ok(None));
-        unknown.found();
+        assert_eq!(absent.known_since(&name(0)), Ok(None));
+        absent.add(&name(0), NOW);
+        assert_eq!(absent.known_since(&name(0)), Ok(Some(NOW)));
+        absent.forget(&name(0));
+        assert_eq!(absent.known_since(&name(0)), Ok(None));
+        absent.give_back();
         let ask = |from: usize| {
-            let read = |number: &usize| matches!(unknown.seen(&name(*number)), Ok(None));
-            (from..from + 10_000).filter(read).inspect(|number| unknown.missed(&name(*number), NOW)).count()
+            let read = |number: &usize| matches!(absent.known_since(&name(*number)), Ok(None));
+            (from..from + 10_000).filter(read).inspect(|number| absent.add(&name(*number), NOW)).count()
         };
         assert_eq!(ask(1), 99, "one of a hundred is spent");
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(ask(20_000), 40);
-        let refused = unknown.seen(&name(90_000)).unwrap_err();
+        let refused = absent.known_since(&name(90_000)).unwrap_err();
         assert!(refused.class == Class::Transient && refused.message.contains("90000"), "{refused}");
         tokio::time::sleep(LIFE).await;
-        assert_eq!(unknown.seen(&name(1)), Ok(None), "that is long ago");
-        assert!(lock(&unknown.0).absent.len() <= MOST);
+        assert_eq!(absent.known_since(&name(1)), Ok(None), "that is long ago");
+        for round in 0..10 {
+            ask(100_000 * (round + 1));
+            tokio::time::sleep(LIFE).await;
+        }
+        assert!(lock(&absent.0).absent.len() <= MOST, "old ones are dropped");
     }
 }
