@@ -1,6 +1,8 @@
 //! What a plan may do at all, whoever has made it. Checked before it is carried out: a decision may come from another process, and
 //! a mistake in one must not reach into the objects of others.
 
+use serde_json::Value;
+
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Plan, Step};
 use crate::secret::SECRET;
@@ -25,8 +27,20 @@ pub(crate) fn beyond(plan: &Plan, subject: &ObjectRef, watched: impl Fn(&Kind) -
         }
         let mut all = children.iter().chain(&others);
         // Secrets that controllers make are often not watched.
-        if let Some(target) = all.find(|target| !watched(&target.kind) && target.kind != SECRET) {
+        let strange = |target: &&ObjectRef| {
+            !watched(&target.kind) && (target.kind != SECRET || others.contains(target))
+        };
+        if let Some(target) = all.find(strange) {
             return Some(format!("{target} is of a kind that the controller does not watch"));
+        }
+        if let Step::Amend(amend) = step
+            && amend.patch.get("metadata").is_some_and(|metadata| !only_marks(metadata))
+        {
+            // Finalizers and owner references decide whether an object goes.
+            return Some(format!(
+                "only labels and annotations of the metadata of {} can be amended",
+                amend.target
+            ));
         }
         children
             .iter()
@@ -51,7 +65,21 @@ fn touched(step: &Step) -> (Vec<ObjectRef>, Vec<ObjectRef>) {
     }
 }
 
-fn is_address(target: &ObjectRef) -> bool {
+/// Whether a patch of metadata is of labels and annotations only.
+fn only_marks(metadata: &Value) -> bool {
+    metadata
+        .as_object()
+        .is_some_and(|fields| fields.keys().all(|name| name == "labels" || name == "annotations"))
+}
+
+/// Whether all that a step touches can be the name of an object.
+pub(crate) fn is_named(step: &Step) -> bool {
+    let (children, others) = touched(step);
+    children.iter().chain(&others).all(is_address)
+}
+
+/// Whether this can be the name of an object. Others would lead to another place of the API.
+pub(crate) fn is_address(target: &ObjectRef) -> bool {
     let segment = |text: &str| {
         !text.is_empty() && text.len() <= NAME && !text.contains(['/', '%']) && text != "." && text != ".."
     };
@@ -68,7 +96,7 @@ mod tests {
     use std::time::Duration;
 
     use aquifer_base::{ResourceVersion, Uid};
-    use serde_json::{Map, json};
+    use serde_json::json;
 
     use super::*;
     use crate::intent::Intent;
@@ -101,7 +129,10 @@ mod tests {
         let key = |namespace: &str| Key::namespaced(namespace, "s");
         let seal =
             |secret: &str, source: &str| Step::Seal(Seal::new(key(secret), "r", &()).source(key(source)));
-        let amend = Amend { target: PART.at("other", "b"), seen: seen(), patch: Map::new(), status: false };
+        let amend = |target: ObjectRef, patch: Value| {
+            let patch = patch.as_object().cloned().unwrap_or_default();
+            Step::Amend(Amend { target, seen: seen(), patch, status: false })
+        };
         let cases = [
             (&own, apply(PART.at("ns", "b")), ""),
             (&own, apply(WIDE.at("", "b")), ""),
@@ -120,7 +151,10 @@ mod tests {
             (&own, seal("ns", "other"), "another namespace"),
             (&own, Step::Record(Record::new(OWN.at("other", "b"), seen())), ""),
             (&own, Step::Record(Record::new(STRANGE.at("ns", "b"), seen())), "does not watch"),
-            (&own, Step::Amend(amend), ""),
+            (&own, amend(PART.at("other", "b"), json!({"spec": 1})), ""),
+            (&own, amend(PART.at("other", "b"), json!({"metadata": {"labels": {"a": "b"}}})), ""),
+            (&own, amend(PART.at("other", "b"), json!({"metadata": {"finalizers": null}})), "only labels"),
+            (&own, amend(SECRET.at("ns", "b"), json!({"data": {}})), "does not watch"),
         ];
         for (subject, step, expected) in cases {
             let said = says(vec![step.clone()], subject);

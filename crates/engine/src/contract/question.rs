@@ -42,6 +42,9 @@ impl Answers {
 
     /// The answer to a polled question, as of now. When it is another one, whoever polls it is woken; when nobody does, it is dropped.
     pub fn put(&self, question: &Question, answer: &impl Serialize) {
-        (self.0)(question, serde_json::to_value(answer).unwrap_or_default());
+        match serde_json::to_value(answer) {
+            Ok(answer) => (self.0)(question, answer),
+            Err(error) => tracing::error!(%question, %error, "An answer cannot be encoded and is dropped"),
+        }
     }
 }

@@ -251,7 +251,8 @@ impl Report {
         };
         let says_ready = self.get(READY).is_some_and(|ready| ready.state == State::True);
         let was_ready = subject.condition(READY).is_some_and(|ready| {
-            ready["status"] == State::True.as_str() && subject.observed(ready) == Some(subject.generation())
+            ready["status"] == State::True.as_str()
+                && subject.observed(ready).is_none_or(|observed| observed == subject.generation())
         });
         match failure.class {
             Class::Transient => {

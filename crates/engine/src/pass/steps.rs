@@ -141,7 +141,7 @@ impl Executor<'_> {
                 let Some(live) = self.live(&child.target, fresh) else {
                     return Done::Stale(child.target.clone());
                 };
-                let drift = drift(&intent, &live);
+                let drift = self.drift(&intent, &live);
                 if Some(live.uid()) == child.expect.uid().map(Uid::as_str) && drift.is_none() {
                     return Done::Unchanged;
                 }
@@ -149,7 +149,7 @@ impl Executor<'_> {
                 if let Expect::Version(seen) = &child.expect {
                     body["metadata"]["resourceVersion"] = json!(seen.version);
                 }
-                drift.map_or_else(|| "it is another object".to_owned(), |drift| drift.path)
+                drift.unwrap_or_else(|| "it is another object".to_owned())
             }
         };
         self.write_child(&child.target, &intent, Verb::Apply(body), &why).await
@@ -250,7 +250,17 @@ impl Executor<'_> {
         Some(marked(child.intent.as_value().clone(), self.owner, self.owner_uid?))
     }
 
-    /// An intent as it is sent. The kind of the owner is not compared: children that were made before there was this mark are as good.
+    /// The first place where a live child is not as it is sent. One without the kind of its owner was made before there was that mark, and
+    /// is as good.
+    pub(super) fn drift(&self, intent: &Value, live: &Object) -> Option<String> {
+        let mark = live.annotation(OWNER_KIND);
+        let another = |kind: &Kind| mark.is_some_and(|mark| mark != owner_kind(kind));
+        let wrong = self.owner_kind.as_ref().is_some_and(another);
+        let wrong = wrong.then(|| format!("/metadata/annotations/{OWNER_KIND}"));
+        drift(intent, live).map(|difference| difference.path).or(wrong)
+    }
+
+    /// An intent as it is sent.
     pub(super) fn sent(&self, intent: &Value) -> Value {
         let mut body = intent.clone();
         if let Some(kind) = &self.owner_kind {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::lock::lock;
 use crate::object::Key;
@@ -38,6 +39,8 @@ struct Polled {
     wanted: BTreeMap<Key, Duration>,
     /// The last answer, and when it was asked for.
     answer: Option<(Value, Timestamp)>,
+    /// The same by a clock that nobody sets.
+    known_since: Option<Instant>,
     /// What the source says since it no longer answers.
     failing: Option<String>,
     failures: u32,
@@ -92,17 +95,18 @@ impl Polls {
         question: &Question,
         value: Result<Value, String>,
         asked_at: Timestamp,
+        asked: Instant,
     ) -> BTreeSet<Key> {
         let mut inner = self.lock();
         let Some(polled) = inner.questions.get_mut(question) else { return BTreeSet::new() };
-        let newer = polled.answer.as_ref().is_some_and(|(_, known_at)| *known_at > asked_at);
+        let newer = polled.known_since.is_some_and(|known| known > asked);
         let news = match value {
             // What was told meanwhile is newer.
             Ok(_) if newer => false,
             Ok(value) => {
                 let news = polled.answer.as_ref().is_none_or(|(known, _)| *known != value);
                 (polled.failing, polled.failures) = (None, 0);
-                polled.answer = Some((value, asked_at));
+                (polled.answer, polled.known_since) = (Some((value, asked_at)), Some(asked));
                 news
             }
             Err(said) => {
@@ -158,21 +162,30 @@ mod tests {
 
     #[test]
     fn one_asks_for_all_only_another_answer_is_news_and_a_source_that_fails_is_asked_less_often() {
+        let begun = Instant::now();
         let (polls, one, two) = (Polls::default(), Key::cluster("one"), Key::cluster("two"));
         let wants = |every| BTreeMap::from([(level(), every)]);
         assert_eq!(polls.want(&one, &wants(MINUTE)), [level()]);
         assert_eq!(polls.want(&two, &wants(MINUTE * 2)), [], "it is asked already");
         assert_eq!(polls.get(&level()), Seen::Unknown(Why::Reading));
-        assert_eq!(polls.put(&level(), Err("away".into()), NOW).len(), 2, "that there is none is news once");
-        assert_eq!(polls.put(&level(), Err("away".into()), NOW).len(), 0);
+        assert_eq!(
+            polls.put(&level(), Err("away".into()), NOW, begun).len(),
+            2,
+            "that there is none is news once"
+        );
+        assert_eq!(polls.put(&level(), Err("away".into()), NOW, begun).len(), 0);
         assert_eq!(polls.next(&level(), 0.5), Some(MINUTE * 4));
-        assert_eq!(polls.put(&level(), Ok(json!(1)), NOW).len(), 2);
-        assert_eq!(polls.put(&level(), Ok(json!(1)), NOW + MINUTE).len(), 0, "the same is no news");
+        assert_eq!(polls.put(&level(), Ok(json!(1)), NOW, begun).len(), 2);
+        assert_eq!(
+            polls.put(&level(), Ok(json!(1)), NOW + MINUTE, begun + MINUTE).len(),
+            0,
+            "the same is no news"
+        );
         assert_eq!(polls.get(&level()), Seen::Known { value: json!(1), read_at: NOW + MINUTE });
-        assert_eq!(polls.put(&level(), Err("away".into()), NOW).len(), 0);
+        assert_eq!(polls.put(&level(), Err("away".into()), NOW, begun).len(), 0);
         assert!(polls.get(&level()).known().is_some(), "the last answer stays, with its age");
-        assert_eq!(polls.put(&level(), Ok(json!(2)), NOW).len(), 0, "a newer one is known");
-        assert_eq!(polls.put(&level(), Ok(json!(2)), NOW + MINUTE).len(), 2);
+        assert_eq!(polls.put(&level(), Ok(json!(2)), NOW, begun).len(), 0, "a newer one is known");
+        assert_eq!(polls.put(&level(), Ok(json!(2)), NOW + MINUTE, begun + MINUTE).len(), 2);
         assert_eq!(polls.next(&level(), 0.5), Some(MINUTE), "as often as the most curious wants");
         polls.forget(&one);
         assert_eq!(polls.next(&level(), 0.5), Some(MINUTE * 2));

@@ -4,7 +4,8 @@
 
 use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::controller::{Controller, SubjectOf};
 use crate::failure::{Class, Failure};
+use crate::panic_text::panic_text;
 use crate::plan::Plan;
 use crate::status::cut;
 use crate::subject::Subject;
@@ -43,8 +45,9 @@ struct Asked<S, W> {
     now: Timestamp,
 }
 
+/// With the release: what a family's worlds look like may change with any.
 fn path(controller: &str) -> String {
-    format!("/v{VERSION}/{controller}/decide")
+    format!("/v{VERSION}/{}/{controller}/decide", env!("CARGO_PKG_VERSION"))
 }
 
 /// The decisions of several controllers, to be made for another process.
@@ -61,7 +64,11 @@ impl Decisions {
         ) -> Result<Json<Plan>, (StatusCode, String)> {
             let asked: Asked<SubjectOf<C>, C::World> = serde_json::from_slice(&body)
                 .map_err(|why| (StatusCode::BAD_REQUEST, format!("cannot read the question: {why}")))?;
-            Ok(Json(controller.decide(&asked.subject, &asked.world, asked.now)))
+            let decided = AssertUnwindSafe(|| controller.decide(&asked.subject, &asked.world, asked.now));
+            std::panic::catch_unwind(decided).map(Json).map_err(|panic| {
+                let said = format!("a decision of {} panicked: {}", controller.name(), panic_text(&*panic));
+                (StatusCode::INTERNAL_SERVER_ERROR, said)
+            })
         }
         let path = path(controller.name());
         Self(self.0.route(&path, post(decide::<C>).with_state(controller)))
@@ -71,14 +78,18 @@ impl Decisions {
     pub async fn serve(self, socket: &Path) -> io::Result<()> {
         if let Err(error) = UnixStream::connect(socket).await {
             // Left by a process that has ended.
-            if error.kind() == io::ErrorKind::ConnectionRefused {
+            let is_socket = || std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket());
+            if error.kind() == io::ErrorKind::ConnectionRefused && is_socket() {
                 std::fs::remove_file(socket)?;
             }
         }
         let listener = UnixListener::bind(socket)?;
         std::fs::set_permissions(socket, Permissions::from_mode(0o600))?;
         let unknown = async || {
-            let said = format!("only decisions of version {VERSION} are made here, for certain controllers");
+            let said = format!(
+                "only decisions of version {VERSION} and release {} are made here, for certain controllers",
+                env!("CARGO_PKG_VERSION")
+            );
             (StatusCode::NOT_FOUND, said)
         };
         let router = self.0.fallback(unknown).layer(DefaultBodyLimit::max(LARGEST));
@@ -150,6 +161,9 @@ impl Remote {
                 Err(error) => return Err(self.trouble(&error)),
             },
         };
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            return Err(Failure::bug(cut(&String::from_utf8_lossy(&body), 500)));
+        }
         if status != StatusCode::OK {
             let said = String::from_utf8_lossy(&body);
             return Err(self.trouble(&format!("it answered {status}: {}", cut(&said, 500))));

@@ -373,12 +373,11 @@ impl Environment for PassEnvironment {
 /// Puts a question again and again, until nobody wants to know any more.
 async fn poll(shared: Arc<Shared>, question: Question) {
     loop {
-        let asked_at = shared.runtime.now();
-        let answer = {
-            let _permit = shared.outside.polls.permit(&question.source).await;
-            answer(&shared, &question).await
-        };
-        let keys = shared.outside.polls.put(&question, answer, asked_at);
+        let permit = shared.outside.polls.permit(&question.source).await;
+        let (asked_at, asked) = (shared.runtime.now(), Runtime::instant());
+        let answer = answer(&shared, &question).await;
+        drop(permit);
+        let keys = shared.outside.polls.put(&question, answer, asked_at, asked);
         if !keys.is_empty() {
             let _ = shared.wake.send(Woken { keys, ..Woken::default() });
         }
@@ -396,7 +395,8 @@ async fn listen(shared: Arc<Shared>) {
         let begun = Runtime::instant();
         let heard = Arc::clone(&shared);
         let answers = Answers::new(move |question, value| {
-            let keys = heard.outside.polls.put(question, Ok(value), heard.runtime.now());
+            let (now, instant) = (heard.runtime.now(), Runtime::instant());
+            let keys = heard.outside.polls.put(question, Ok(value), now, instant);
             if !keys.is_empty() {
                 let _ = heard.wake.send(Woken { keys, ..Woken::default() });
             }

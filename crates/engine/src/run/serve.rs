@@ -5,6 +5,7 @@
 mod absent;
 mod changes;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use futures::stream::unfold;
 use jiff::Timestamp;
 use tokio::sync::mpsc::unbounded_channel;
 
+use crate::bounds;
 use crate::cluster::Cluster;
 use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
@@ -22,6 +24,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::object::{Key, ObjectRef, revision};
 use crate::outside::Outside;
+use crate::panic_text::panic_text;
 use crate::pass::{Done, Executor, StepCode, read_list, refresh};
 use crate::plan::{Effect, Expect, Stage, Step};
 use crate::runner::Context;
@@ -181,7 +184,7 @@ impl<S: Service> Server<S> {
     /// Answers one request. A reply that must wait for something waits so long at most.
     pub async fn handle(&self, request: &S::Request, within: Duration) -> Result<S::Reply, Failure> {
         let mut changes = self.changes.follow(&self.service.owner(request).0);
-        self.reply(request, &mut changes, within).await
+        self.reply(request, &mut changes, &mut Fresh::default(), within).await
     }
 
     /// Answers a request, and again whenever the reply is another one. A failure ends the feed: who asked begins a new one. Every
@@ -197,18 +200,22 @@ impl<S: Service> Server<S> {
             server: Arc<Server<S>>,
             request: S::Request,
             changes: Following,
+            /// What it has written and the caches do not show yet: a feed never goes back.
+            fresh: Fresh,
             last: Option<S::Reply>,
         }
         let changes = self.changes.follow(&self.service.owner(&request).0);
-        let begin = Feed { server: self, request, changes, last: None };
+        let begin = Feed { server: self, request, changes, fresh: Fresh::default(), last: None };
         unfold(Some(begin), |feed| async {
             let mut feed = feed?;
             loop {
                 if feed.last.is_some() {
                     feed.changes.changed().await;
                     tokio::time::sleep(FEED_PAUSE).await;
+                    feed.fresh = feed.server.not_shown_yet(feed.fresh);
                 }
-                match feed.server.reply(&feed.request, &mut feed.changes, Duration::MAX).await {
+                let Feed { server, request, changes, fresh, .. } = &mut feed;
+                match server.reply(request, changes, fresh, Duration::MAX).await {
                     Ok(reply) if feed.last.as_ref() == Some(&reply) => {}
                     Ok(reply) => {
                         feed.last = Some(reply.clone());
@@ -225,10 +232,11 @@ impl<S: Service> Server<S> {
         &self,
         request: &S::Request,
         changes: &mut Following,
+        fresh: &mut Fresh,
         within: Duration,
     ) -> Result<S::Reply, Failure> {
         let started = Runtime::instant();
-        let replied = self.wait_for_reply(request, changes, within).await;
+        let replied = self.wait_for_reply(request, changes, fresh, within).await;
         let outcome = replied.as_ref().map_or_else(|failure| failure.class.as_str(), |_| "ok");
         self.metrics.served(self.service.name(), outcome, started.elapsed().as_secs_f64());
         replied
@@ -238,6 +246,7 @@ impl<S: Service> Server<S> {
         &self,
         request: &S::Request,
         changes: &mut Following,
+        fresh: &mut Fresh,
         within: Duration,
     ) -> Result<S::Reply, Failure> {
         let (owner, owner_uid) = self.service.owner(request);
@@ -254,9 +263,8 @@ impl<S: Service> Server<S> {
             owner_version: None,
         };
         let begun = Runtime::instant();
-        let mut fresh = Fresh::default();
         loop {
-            let otherwise = match self.settle(request, &executor, &mut fresh).await? {
+            let otherwise = match self.settle(request, &executor, fresh).await? {
                 Reply::Now(reply) => return Ok(reply),
                 Reply::Later { otherwise } => otherwise,
             };
@@ -264,7 +272,7 @@ impl<S: Service> Server<S> {
             if tokio::time::timeout(left, changes.changed()).await.is_err() {
                 return Ok(otherwise);
             }
-            fresh = self.not_shown_yet(fresh);
+            *fresh = self.not_shown_yet(std::mem::take(fresh));
         }
     }
 
@@ -277,9 +285,9 @@ impl<S: Service> Server<S> {
     ) -> Result<Reply<S::Reply>, Failure> {
         for _ in 0..ROUNDS {
             let Some(answer) = self.look(request, executor.owner, fresh).await? else { continue };
-            if let Some(step) = answer.steps.iter().find(|step| !allowed(step)) {
+            if let Some(step) = answer.steps.iter().find(|step| !allowed(step) || !bounds::is_named(step)) {
                 return Err(Failure::bug(format!(
-                    "a server may only create or compare and swap, not {step:?}"
+                    "a server may only create or compare and swap what has a name, not {step:?}"
                 )));
             }
             let mut settled = true;
@@ -317,7 +325,9 @@ impl<S: Service> Server<S> {
         fresh.objects.retain(|target, (object, _)| {
             object.as_ref().is_some_and(|object| {
                 let written = Progress::Revision(revision(object.resource_version()));
-                self.stores.shows(target, Some(object)) && !self.stores.reached(target, &written)
+                let mut showing = self.stores.of(&target.kind).iter();
+                showing
+                    .any(|store| store.watch().scope().shows(object) && !store.reached(&target.key, &written))
             })
         });
         Fresh { objects: fresh.objects, ..Fresh::default() }
@@ -332,7 +342,11 @@ impl<S: Service> Server<S> {
         let now = self.runtime.now();
         let (answer, wants) = {
             let view = View::new(&self.stores, fresh, &self.outside, owner, None, now);
-            let answer = self.service.answer(request, &view, now);
+            let answered = AssertUnwindSafe(|| self.service.answer(request, &view, now));
+            let answer = std::panic::catch_unwind(answered).map_err(|panic| {
+                self.metrics.panicked(self.service.name());
+                Failure::bug(format!("answering for {owner} panicked: {}", panic_text(&*panic)))
+            })?;
             (answer, view.noted().wants)
         };
         if wants.is_empty() {
@@ -355,6 +369,11 @@ impl<S: Service> Server<S> {
 
     /// Reads an object. Of kinds that are watched, most that is not in the cache does not exist.
     async fn read(&self, fresh: &mut Fresh, target: ObjectRef, now: Timestamp) -> Result<(), Failure> {
+        // The name may be anything that somebody sends. What cannot be one is not there.
+        if !bounds::is_address(&target) {
+            fresh.objects.insert(target, (None, now));
+            return Ok(());
+        }
         if !self.stores.get(&target).absent() {
             return refresh(&*self.cluster, fresh, target, now).await;
         }

@@ -71,6 +71,8 @@ struct Trouble {
     errors: u32,
     /// How often in a row the kind was not served.
     unserved: u32,
+    /// Another version was tried since a list was last complete.
+    switched: bool,
 }
 
 impl Trouble {
@@ -89,7 +91,7 @@ impl Trouble {
 
     /// A list is complete. Only what the watch shows then proves that it works too.
     fn listed(&mut self) {
-        (self.since, self.unserved) = (None, 0);
+        (self.since, self.unserved, self.switched) = (None, 0, false);
     }
 
     fn is_lasting(&self) -> bool {
@@ -217,7 +219,9 @@ impl Stream {
                     }
                 }
                 Some(Err(error)) if is_not_served(&error) => {
-                    if versions.look(&client, &scope.kind, &served.version).await {
+                    // Servers of one cluster may disagree for a while: then this goes by the pauses of a kind that is not served.
+                    if versions.look(&client, &scope.kind, &served.version).await && !trouble.switched {
+                        trouble.switched = true;
                         return true;
                     }
                     // From here on kube's watcher only watches: it would never list what appears.

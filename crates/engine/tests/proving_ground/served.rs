@@ -214,8 +214,16 @@ fn a_reply_that_waits_in_vain_comes_when_its_time_is_over_and_unknown_names_are_
         assert!((30..40).contains(&took.as_secs()), "{took:?}");
         let told = server.handle(&call("nobody", Wish::Grant), Duration::from_mins(5)).await;
         assert_eq!(told, Ok(Told::NoSuchWell));
+        let before = world.history().len();
+        for name in ["", "..", "a/status", "a%2Fstatus"] {
+            let told = server.handle(&call(name, Wish::Grant), Duration::ZERO).await;
+            assert_eq!(told, Ok(Told::NoSuchWell), "{name:?}");
+        }
+        let history = world.history();
+        let asked = history[before..].iter().find(|line| line.contains("GET") && line.contains("/ns/wells"));
+        assert_eq!(asked, None, "what cannot be a name is not asked for");
         let metrics = process.metrics().text();
-        let counted = r#"aquifer_server_requests_total{server="proving-desk",outcome="ok"} 2"#;
+        let counted = r#"aquifer_server_requests_total{server="proving-desk",outcome="ok"} 6"#;
         assert!(metrics.contains(counted), "{metrics}");
     });
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{ABSENT, Done, Executor, written_child};
 use crate::cluster::{ApiError, Verb};
 use crate::failure::Failure;
-use crate::intent::{drift, foreign_additions};
+use crate::intent::foreign_additions;
 use crate::object::{Object, ObjectRef};
 use crate::plan::{Child, Deletion, Recreate};
 use crate::view::Fresh;
@@ -33,8 +33,9 @@ impl Executor<'_> {
         // A finalizer is somebody's promise to tidy up: it stays whoever put it there.
         let tolerate: Vec<String> =
             tolerate.iter().cloned().chain(["/metadata/finalizers".to_owned()]).collect();
-        let drifted = drift(&intent, &live).map(|d| d.path);
-        let Some(why) = drifted.or_else(|| foreign_additions(&intent, &live, self.code.name(), &tolerate))
+        let drifted = self.drift(&intent, &live);
+        let Some(why) =
+            drifted.or_else(|| foreign_additions(&self.sent(&intent), &live, self.code.name(), &tolerate))
         else {
             return Done::Unchanged;
         };

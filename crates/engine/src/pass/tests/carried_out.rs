@@ -53,6 +53,28 @@ async fn a_spec_that_has_changed_before_the_finalizer_goes_on_is_looked_at_first
 }
 
 #[tokio::test]
+async fn a_child_that_names_an_owner_of_another_kind_is_put_right_and_one_that_names_none_is_left_alone() {
+    use crate::intent::OWNER_KIND;
+    let model = model();
+    pass(&model, |_| Plan::none().stage(vec![apply()]), 0, true).await;
+    let made = model.object(&child()).unwrap();
+    let right = made.annotation(OWNER_KIND).map(str::to_owned);
+    assert_eq!(right.as_deref(), Some("Subject.test.aquifer.storage"));
+    let seen = made.identity();
+    let again = move |_: &Known| {
+        let Step::Apply(mut same) = apply() else { unreachable!() };
+        same.expect = Expect::seen(Some(&seen));
+        Plan::none().stage(vec![Step::Apply(same)])
+    };
+    for (mark, writes) in [(json!("Other.a.b"), 1), (Value::Null, 0)] {
+        model.edit(&child(), |doc| doc["metadata"]["annotations"][OWNER_KIND] = mark.clone());
+        let before = model.log().len();
+        pass(&model, again.clone(), 0, true).await;
+        assert_eq!(model.log().len() - before, writes, "{mark}: {:?}", model.log());
+    }
+}
+
+#[tokio::test]
 async fn what_is_written_carries_the_name_of_its_controller() {
     let model = model();
     pass(&model, |_| Plan::none().stage(vec![apply()]), 0, true).await;
