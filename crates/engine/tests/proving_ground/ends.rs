@@ -25,7 +25,11 @@ pub async fn an_hour_without_orders(scene: &Scene) -> Result<(), String> {
     for well in world.model.objects(&Kinds::new().well).iter().filter(|well| refused.contains_key(well.uid()))
     {
         let (_, reason) = condition(well, "Ready");
-        let says = [Class::Transient.reason().as_str(), WellReason::PumpHouse.as_str()];
+        let mut says = vec![Class::Transient.reason().as_str(), WellReason::PumpHouse.as_str()];
+        if well_status(well).allotted.unwrap_or_default() == 0 {
+            // What it had was given to somebody else meanwhile: now it wants no pump.
+            says.extend([WellReason::Dry.as_str(), WellReason::Unallotted.as_str()]);
+        }
         if !well.deleting() && !says.contains(&reason.as_str()) {
             return Err(format!(
                 "after an hour, {} does not say that it gets no pump: {}",
