@@ -74,6 +74,7 @@ fn the_rules_and_enumerations_are_the_known_ones() {
     Component.spec.desired: enum ["Installed","Removed"]
     Component.status.objects.items: required ["kind","name","state"]
     Component.status.objects.items.state: enum ["Current","Missing","Foreign","Deleting"]
+    Component.status.reserved.items: required ["amount","uid"]
     SharedVolume: required ["spec"]
     SharedVolume.spec: required ["fileSystemID"]
     SharedVolume.spec.accessPointID: rule self.matches('^fsap-[0-9a-f]{8,40}$')

@@ -5,8 +5,10 @@ mod rules;
 
 use std::time::Duration;
 
+use aquifer_api::component::{ComponentReason, ComponentStatus};
 use aquifer_engine::simulation::{Played, Tape, World, first_difference, play, search_as_told};
-use aquifer_engine::{Kind, Object, ObjectRef};
+use aquifer_engine::{Kind, Object, ObjectRef, reason_in};
+use serde::Deserialize as _;
 use serde_json::json;
 
 use crate::binder::binder;
@@ -20,7 +22,7 @@ use crate::volumes::claim_name;
 const QUIET: Duration = Duration::from_mins(7);
 const PATIENCE: Duration = Duration::from_hours(2);
 /// How long histories are played in everyday tests.
-const EVERYDAY: Duration = Duration::from_secs(10);
+const EVERYDAY: Duration = Duration::from_secs(4);
 /// How much happens in the histories of a full run.
 const FULL: usize = 100_000;
 const NAMES: [&str; 3] = ["data", "logs", "scratch"];
@@ -142,11 +144,11 @@ fn ended_well(world: &World) -> Result<(), String> {
         }
     }
     let component = model.object(&COMPONENT.at("", driver::COMPONENT));
-    let reason = component.and_then(|component| Some(component.condition("Ready")?["reason"].clone()));
-    if reason == Some(json!("Installed")) {
-        Ok(())
-    } else {
-        Err(format!("in the end, the driver is {reason:?}"))
+    let status = component.as_ref().and_then(|component| component.at("/status"));
+    let status = status.and_then(|status| ComponentStatus::deserialize(status).ok()).unwrap_or_default();
+    match reason_in(&status.conditions, "Ready") {
+        Some(ComponentReason::Installed) => Ok(()),
+        reason => Err(format!("in the end, the driver is {reason:?}")),
     }
 }
 

@@ -55,4 +55,15 @@ mod tests {
         external.status.as_mut().unwrap().objects.push(serde_json::from_value(left).unwrap());
         assert!(still_needed(&external).unwrap().contains("objects of Aquifer are left"));
     }
+
+    #[test]
+    fn what_a_supply_reserves_fits_into_the_status_of_a_component() {
+        let reserved = json!([{ "uid": "a", "amount": 7 }]);
+        let status: aquifer_api::component::ComponentStatus =
+            serde_json::from_value(json!({ "reserved": reserved })).unwrap();
+        let kept = serde_json::to_value(&status).unwrap();
+        let read: Vec<aquifer_engine::supply::Reservation> =
+            serde_json::from_value(kept["reserved"].clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), reserved);
+    }
 }

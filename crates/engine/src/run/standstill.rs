@@ -32,6 +32,7 @@ struct State {
 
 impl Standstill {
     /// So many polls at one time are too many.
+    #[cfg(any(test, feature = "simulation"))]
     pub fn new(limit: u64) -> Self {
         Self { limit, state: Mutex::default() }
     }
@@ -43,6 +44,7 @@ impl Standstill {
     }
 
     /// Waits until there were too many polls at one time, and says so.
+    #[cfg(any(test, feature = "simulation"))]
     pub async fn found(&self) -> String {
         let found = poll_fn(|context| {
             let mut state = lock(&self.state);
