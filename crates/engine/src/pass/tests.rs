@@ -127,6 +127,42 @@ fn stores(model: &Model) -> Stores {
     stores
 }
 
+/// What a pass over the subject needs besides its controller, its cluster and its caches.
+struct Around {
+    outside: Outside,
+    leadership: Leadership,
+    key: Key,
+}
+
+impl Default for Around {
+    fn default() -> Self {
+        let key = Key::namespaced("ns", "x");
+        Self { outside: Outside::default(), leadership: Leadership::always(), key }
+    }
+}
+
+impl Around {
+    fn pass<'a>(
+        &'a self,
+        controller: &'a dyn Erased,
+        cluster: &'a dyn Cluster,
+        stores: &'a Stores,
+    ) -> Pass<'a> {
+        Pass {
+            controller,
+            cluster,
+            stores,
+            outside: &self.outside,
+            leadership: &self.leadership,
+            environment: &Still,
+            key: &self.key,
+            lagging: &[],
+            failures: 0,
+            status_due: true,
+        }
+    }
+}
+
 /// One pass after so many failures; with a status that is due or not.
 async fn pass(
     model: &Model,
@@ -146,20 +182,8 @@ async fn pass_on(
     failures: u32,
     status_due: bool,
 ) -> Outcome {
-    Pass {
-        controller: &Odd(decide),
-        cluster: model,
-        stores,
-        outside: &Outside::default(),
-        leadership: &Leadership::always(),
-        environment: &Still,
-        key: &Key::namespaced("ns", "x"),
-        lagging,
-        failures,
-        status_due,
-    }
-    .run()
-    .await
+    let (around, controller) = (Around::default(), Odd(decide));
+    Pass { lagging, failures, status_due, ..around.pass(&controller, model, stores) }.run().await
 }
 
 fn condition(model: &Model, kind: &str) -> (String, String, String) {

@@ -236,44 +236,40 @@ impl<S: Service> Server<S> {
         within: Duration,
     ) -> Result<S::Reply, Failure> {
         let started = Runtime::instant();
-        let replied = self.wait_for_reply(request, changes, fresh, within).await;
-        let outcome = replied.as_ref().map_or_else(|failure| failure.class.as_str(), |_| "ok");
+        let replied = async {
+            let (owner, owner_uid) = self.service.owner(request);
+            let leadership = Leadership::always(); // servers hold no lease
+            let code = ServiceCode(&self.service);
+            let executor = Executor {
+                writer: Writer {
+                    cluster: &*self.cluster,
+                    leadership: &leadership,
+                    manager: self.service.name(),
+                },
+                code: &code,
+                stores: &self.stores,
+                outside: &self.outside,
+                owner: &owner,
+                owner_kind: None,
+                owner_uid: owner_uid.as_ref(),
+                owner_version: None,
+            };
+            loop {
+                let otherwise = match self.settle(request, &executor, fresh).await? {
+                    Reply::Now(reply) => return Ok(reply),
+                    Reply::Later { otherwise } => otherwise,
+                };
+                let left = within.saturating_sub(started.elapsed());
+                if tokio::time::timeout(left, changes.changed()).await.is_err() {
+                    return Ok(otherwise);
+                }
+                *fresh = self.not_shown_yet(std::mem::take(fresh));
+            }
+        }
+        .await;
+        let outcome = replied.as_ref().map_or_else(|failure: &Failure| failure.class.as_str(), |_| "ok");
         self.metrics.served(self.service.name(), outcome, started.elapsed().as_secs_f64());
         replied
-    }
-
-    async fn wait_for_reply(
-        &self,
-        request: &S::Request,
-        changes: &mut Following,
-        fresh: &mut Fresh,
-        within: Duration,
-    ) -> Result<S::Reply, Failure> {
-        let (owner, owner_uid) = self.service.owner(request);
-        let leadership = Leadership::always(); // servers hold no lease
-        let code = ServiceCode(&self.service);
-        let executor = Executor {
-            writer: Writer { cluster: &*self.cluster, leadership: &leadership, manager: self.service.name() },
-            code: &code,
-            stores: &self.stores,
-            outside: &self.outside,
-            owner: &owner,
-            owner_kind: None,
-            owner_uid: owner_uid.as_ref(),
-            owner_version: None,
-        };
-        let begun = Runtime::instant();
-        loop {
-            let otherwise = match self.settle(request, &executor, fresh).await? {
-                Reply::Now(reply) => return Ok(reply),
-                Reply::Later { otherwise } => otherwise,
-            };
-            let left = within.saturating_sub(begun.elapsed());
-            if tokio::time::timeout(left, changes.changed()).await.is_err() {
-                return Ok(otherwise);
-            }
-            *fresh = self.not_shown_yet(std::mem::take(fresh));
-        }
     }
 
     /// Decides and carries out until there is nothing more to do.
@@ -390,6 +386,9 @@ impl<S: Service> Server<S> {
         read
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 fn allowed(step: &Step) -> bool {
     match step {

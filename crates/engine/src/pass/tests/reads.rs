@@ -41,19 +41,9 @@ async fn reads(model: &Model, watch: Watch, lagging: &[ObjectRef]) -> (usize, us
         stores.add(Arc::new(store));
     }
     let cluster = Counting { model, gets: AtomicUsize::new(0), lists: AtomicUsize::new(0) };
-    let mut fresh = Fresh::default();
-    let pass = Pass {
-        controller: &Odd(|_: &Known| Plan::none()),
-        cluster: &cluster,
-        stores: &stores,
-        outside: &Outside::default(),
-        leadership: &Leadership::always(),
-        environment: &Still,
-        key: &Key::namespaced("ns", "x"),
-        lagging,
-        failures: 0,
-        status_due: true,
-    };
+    let (mut fresh, around, controller) =
+        (Fresh::default(), Around::default(), Odd(|_: &Known| Plan::none()));
+    let pass = Pass { lagging, ..around.pass(&controller, &cluster, &stores) };
     pass.read_lagging(&mut fresh).await.unwrap();
     for target in lagging {
         let read = fresh.objects.get(target).map(|(object, _)| object.as_ref().map(Object::uid));
@@ -128,19 +118,7 @@ async fn a_kind_that_only_a_read_misses_is_looked_for_again() {
     let model = model();
     let stores = stores(&model);
     let unanswered = async |target: ObjectRef| {
-        let pass = Pass {
-            controller: &Looking(target),
-            cluster: &*model,
-            stores: &stores,
-            outside: &Outside::default(),
-            leadership: &Leadership::always(),
-            environment: &Still,
-            key: &Key::namespaced("ns", "x"),
-            lagging: &[],
-            failures: 0,
-            status_due: true,
-        };
-        pass.run().await.unanswered
+        Around::default().pass(&Looking(target), &*model, &stores).run().await.unanswered
     };
     assert!(!unanswered(child()).await, "the child is not there, and that is an answer");
     model.serve(&CHILD, false);
@@ -180,19 +158,8 @@ async fn what_a_stage_has_written_is_known_although_a_read_after_it_fails() {
         Step::Record(Record::new(SUBJECT.at("ns", "x"), seen).set("intent", &"late"))
     };
     let controller = Odd(move |subject: &Known| Plan::none().stage(vec![outdated(subject), apply()]));
-    let pass = Pass {
-        controller: &controller,
-        cluster: &Unreadable(&model),
-        stores: &stores(&model),
-        outside: &Outside::default(),
-        leadership: &Leadership::always(),
-        environment: &Still,
-        key: &Key::namespaced("ns", "x"),
-        lagging: &[],
-        failures: 0,
-        status_due: true,
-    };
-    let outcome = pass.run().await;
+    let (around, cluster, stores) = (Around::default(), Unreadable(&model), stores(&model));
+    let outcome = around.pass(&controller, &cluster, &stores).run().await;
     assert!(model.object(&child()).is_some() && !outcome.failures.is_empty(), "{outcome:?}");
     assert!(
         outcome.written.contains_key(&child()),
