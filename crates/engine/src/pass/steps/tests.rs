@@ -93,7 +93,7 @@ impl Bench {
             stores: &stores,
             outside: &self.outside,
             owner: &owner,
-            owner_kind: None,
+            owner_kind: Some(CHILD),
             owner_uid: Some(&self.uid),
             owner_version: None,
         };
@@ -278,6 +278,26 @@ async fn what_cannot_be_changed_in_place_goes_only_where_allowed_on_firm_ground_
     let gone = bench.step_on(replace(Recreate::Allowed, &uid), &firm()).await;
     assert!(matches!(gone, Done::Stale(_)), "{gone:?}");
     assert!(bench.model.object(&child()).is_none());
+}
+
+#[tokio::test]
+async fn who_says_the_same_of_the_owners_kind_as_we_do_has_added_nothing() {
+    let bench = Bench::new();
+    let uid = bench.model.put(&CHILD, json!({"metadata": {"namespace": "ns", "name": "child"}}));
+    let uid = uid.uid().to_owned();
+    assert!(matches!(bench.step(replace(Recreate::Never, &uid)).await, Done::Wrote(..)));
+    let restored = async |annotation: &str| {
+        let mut live = bench.model.object(&child()).unwrap();
+        live.0["metadata"]["annotations"]["else"] = json!("theirs");
+        let fields = json!({"f:metadata": {"f:annotations": {format!("f:{annotation}"): {}}}});
+        live.0["metadata"]["managedFields"] = json!([{"manager": "backup", "fieldsV1": fields}]);
+        let mut fresh = Fresh::default();
+        fresh.objects.insert(child(), (Some(live), Timestamp::UNIX_EPOCH));
+        bench.step_on(replace(Recreate::Never, &uid), &fresh).await
+    };
+    let same = restored(crate::intent::OWNER_KIND).await;
+    assert!(matches!(same, Done::Unchanged), "{same:?}");
+    assert!(!matches!(restored("else").await, Done::Unchanged), "what they add goes");
 }
 
 #[test]
