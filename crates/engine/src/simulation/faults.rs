@@ -43,6 +43,8 @@ pub enum Fault {
     KindDenied,
     /// A process ends where it is.
     Crash,
+    /// A process ends when one of its writes has been carried out, before it learns of that.
+    CrashAtWrite,
     /// A process is told to stop.
     Stop,
     /// The outside takes long.
@@ -57,7 +59,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Conflict,
         Self::TooManyRequests,
         Self::ServerError,
@@ -74,6 +76,7 @@ impl Fault {
         Self::KindVanishes,
         Self::KindDenied,
         Self::Crash,
+        Self::CrashAtWrite,
         Self::Stop,
         Self::OutsideSlow,
         Self::OutsideRefuses,

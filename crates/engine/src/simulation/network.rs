@@ -47,7 +47,8 @@ const OF_ALL: [Fault; 4] = [Fault::TooManyRequests, Fault::ServerError, Fault::R
 /// What becomes of a read of one object, beside that.
 const OF_READS: &[Fault] = &[Fault::ReplyLost, Fault::DoneButTimeout];
 /// The same of a write.
-const OF_WRITES: &[Fault] = &[Fault::Conflict, Fault::LandsLater, Fault::ReplyLost, Fault::DoneButTimeout];
+const OF_WRITES: &[Fault] =
+    &[Fault::Conflict, Fault::LandsLater, Fault::ReplyLost, Fault::DoneButTimeout, Fault::CrashAtWrite];
 /// The same of a list.
 const OF_LISTS: &[Fault] = &[Fault::NotServed, Fault::Denied];
 /// The same of a watch when it begins.

@@ -34,6 +34,8 @@ pub struct ApiServer {
     kinds: BTreeMap<(String, String, String), Kind>,
     /// Kinds about which everything is refused.
     denied: Mutex<BTreeSet<Kind>>,
+    /// Those whose requests it gets, by their names.
+    processes: Mutex<BTreeMap<String, Runtime>>,
     history: Mutex<Vec<String>>,
 }
 
@@ -52,6 +54,7 @@ impl ApiServer {
             pages: Pages::default(),
             kinds: kinds.iter().map(by_path).collect(),
             denied: Mutex::default(),
+            processes: Mutex::default(),
             history: Mutex::default(),
         }
     }
@@ -87,6 +90,15 @@ impl ApiServer {
         } else {
             kinds.remove(kind);
         }
+    }
+
+    /// A process has begun: it ends where it is when one of its writes has the fault for that.
+    pub(super) fn process_began(&self, name: &str, process: &Runtime) {
+        lock(&self.processes).insert(name.to_owned(), process.clone());
+    }
+
+    pub(super) fn process_ended(&self, name: &str) {
+        lock(&self.processes).remove(name);
     }
 
     fn kind(&self, address: Option<&Address>) -> Option<&Kind> {
@@ -136,6 +148,14 @@ impl ApiServer {
                 self.reply(received).await;
                 Err(broken)
             }
+            Some(Fault::CrashAtWrite) => {
+                let broken = self.broken(&received, "is the last of its process");
+                self.carry_out(&received).await;
+                if let Some(process) = lock(&self.processes).get(&*received.caller) {
+                    process.end();
+                }
+                Err(broken)
+            }
             Some(Fault::DoneButTimeout) => {
                 self.record(&received, 504, "is carried out");
                 self.reply(received).await;
@@ -174,21 +194,27 @@ impl ApiServer {
         Broken
     }
 
-    /// Carries a request out.
+    /// Carries a request out; the answer takes its time.
     async fn reply(&self, received: Received) -> Reply {
-        let Received { parts, address, query, body, .. } = &received;
+        let reply = self.carry_out(&received).await;
+        tokio::time::sleep(self.network.reply()).await;
+        reply
+    }
+
+    async fn carry_out(&self, received: &Received) -> Reply {
+        let Received { parts, address, query, body, .. } = received;
         let Some((kind, address)) = self.kind(address.as_ref()).zip(address.as_ref()) else {
             let (code, body) =
                 self.resources(parts.uri.path()).map_or_else(not_served, |resources| (200, resources));
-            self.record(&received, code, "");
+            self.record(received, code, "");
             return plain(code, &body);
         };
         if lock(&self.denied).contains(kind) {
-            self.record(&received, 403, "is denied");
+            self.record(received, 403, "is denied");
             return failure(403, "Forbidden", "everything about this kind is denied for a while");
         }
         if query.is_true("watch") {
-            self.record(&received, 200, "");
+            self.record(received, 200, "");
             let (model, network) = (Arc::clone(&self.model), Arc::clone(&self.network));
             let (kind, namespace) = (kind.clone(), address.namespace.clone());
             let events = watches::stream(model, network, kind, namespace, query.clone());
@@ -204,8 +230,7 @@ impl ApiServer {
             caller: &received.caller,
         };
         let (code, body): Answer = requests::answer(&self.model, &self.pages, kind, &request).await;
-        self.record(&received, code, "");
-        tokio::time::sleep(self.network.reply()).await;
+        self.record(received, code, "");
         plain(code, &body)
     }
 }

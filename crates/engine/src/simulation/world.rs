@@ -200,6 +200,7 @@ impl World {
         let Skew { rate, offset } = self.network.skew();
         let wall = self.runtime.now().saturating_add(offset).unwrap_or_default();
         let runtime = Runtime::watched(wall, rate, own, name, &self.standstill);
+        self.server.process_began(name, &runtime);
         let client = self.client(name);
         let metrics = Metrics::default();
         lock(&self.counted).insert(name.to_owned(), metrics.clone());
@@ -246,7 +247,10 @@ impl World {
                             let _ = process.stop().await;
                             return;
                         }
-                        ended = &mut process.running => break format!("ends by itself: {ended:?}"),
+                        ended = &mut process.running => break match ended {
+                            Ok(ended) => format!("ends by itself: {ended:?}"),
+                            Err(_) => "crashes".to_owned(),
+                        },
                         fault = look => match fault {
                             Some(Fault::Crash) => {
                                 process.crash();
@@ -258,6 +262,7 @@ impl World {
                     }
                 };
                 lifeline.end(); // nothing of a process goes on when it has ended
+                world.server.process_ended(&name);
                 lock(&world.counted).remove(&name);
                 world.server.note(&format!("{name} {end}"));
                 tokio::time::sleep(Duration::from_millis(world.choose(20_000))).await;

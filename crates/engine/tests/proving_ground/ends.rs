@@ -103,6 +103,10 @@ fn spring_ended_well(scene: &Scene, spring: &Object) -> Result<(), String> {
             spring.name()
         ));
     }
+    let entered = scene.register.lock().unwrap().levels.get(spring.name()).copied();
+    if entered.map(|entered| entered.to_string()) != Some(level) {
+        return Err(format!("in the end, {entered:?} is entered of {}", spring.name()));
+    }
     let secret = |key| model.object(&SECRET.key(&key)).map(|secret| StoredSecret::of(&secret).content);
     let master = secret(aquifer_engine::Key::namespaced(spring.namespace(), MASTER));
     let right = master.map(|master| gauges::composed(&master, spring.name()));

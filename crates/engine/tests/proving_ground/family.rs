@@ -77,6 +77,8 @@ pub struct Order {
 #[serde(default)]
 pub struct WellStatus {
     pub allotted: Option<u64>,
+    /// What the spec wanted when it was last looked at.
+    pub want: Option<u64>,
     /// The most that our pump may use now. Raised before the pump grows, lowered after it has shrunk.
     pub using: u64,
     pub order: Option<Order>,
@@ -108,6 +110,7 @@ pub const SPRINGS: &str = "proving-springs";
 pub const FIELDS: &[Field] = &[
     Field::of("Well", "spec", Writer::User),
     Field::of("Well", "status.allotted", Writer::Controller(SPRINGS)),
+    Field::of("Well", "status.want", Writer::Controller(WELLS)),
     Field::of("Well", "status.using", Writer::Controller(WELLS)),
     Field::of("Well", "status.order", Writer::Controller(WELLS)),
     Field::of("Well", "status.pump", Writer::Controller(WELLS)),

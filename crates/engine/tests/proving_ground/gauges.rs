@@ -1,14 +1,15 @@
 //! The controller of gauges. A spring has a gauge, which is asked again and again; what it shows is written down beside the spring,
-//! with the name of the region, which all springs ask for by one question. Whoever reads the gauge needs a pass: a Secret that is
-//! composed of the master's and of the name of the spring.
+//! with the name of the region, and entered in a register outside Kubernetes. All springs ask for the region and for the register by
+//! one question each. Whoever reads the gauge needs a pass: a Secret that is composed of the master's and of the name of the spring.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_base::Sealed;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{
-    Answers, Composition, Controller, Expect, Failure, Key, Kind, Plan, Question, Seal, SecretContent, Seen,
+    Answers, Composition, Controller, Effect, Expect, Failure, Key, Kind, Plan, Question, Seal, SecretContent, Seen,
     Shape, Step, View, Wakes, Watch, Why,
 };
 use async_trait::async_trait;
@@ -23,8 +24,8 @@ use crate::wells::{ChildFacts, child};
 pub const GAUGES: &str = "proving-gauges";
 /// How often a gauge is asked.
 pub const EVERY: Duration = Duration::from_mins(1);
-/// How long the name of the region is good.
-const REGION: Duration = Duration::from_mins(10);
+/// How long the name of the region and the register are good, while nothing is entered.
+const OF_ALL: Duration = Duration::from_mins(10);
 /// The Secret that all passes are made of.
 pub const MASTER: &str = "master";
 
@@ -33,10 +34,26 @@ pub const MASTER: &str = "master";
 pub trait Source: Send + Sync {
     async fn level(&self) -> Result<u64, Failure>;
     async fn region(&self) -> Result<String, Failure>;
+    /// The last level of each spring that was entered.
+    async fn register(&self) -> Result<Register, Failure>;
+    /// Enters a level. Who was told that it is entered must not enter it again.
+    async fn enter(&self, entry: Entry) -> Result<(), Failure>;
     /// Tells of another level by itself.
     async fn tells(&self) -> u64 {
         std::future::pending().await
     }
+}
+
+/// The last level of each spring.
+pub type Register = BTreeMap<String, u64>;
+
+/// The arguments of the effect `enter`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Entry {
+    pub spring: String,
+    pub level: u64,
+    /// The process that enters it.
+    pub by: u64,
 }
 
 pub struct Gauges {
@@ -47,13 +64,6 @@ pub struct Gauges {
     pub runtime: Runtime,
 }
 
-impl Gauges {
-    /// The label of what it makes, which is also that of what the wells' controller makes: marks tell them apart.
-    fn children(&self) -> String {
-        self.run.clone()
-    }
-}
-
 type Subject = aquifer_engine::Subject<SpringSpec, SpringStatus>;
 
 /// What is looked at for one spring.
@@ -61,6 +71,7 @@ type Subject = aquifer_engine::Subject<SpringSpec, SpringStatus>;
 pub struct Sight {
     pub level: Seen<u64>,
     pub region: Seen<String>,
+    pub register: Seen<Register>,
     pub note: Seen<Option<ChildFacts>>,
     pub pass: Seen<Option<ChildFacts>>,
 }
@@ -96,8 +107,9 @@ impl Controller for Gauges {
     fn watches(&self) -> Vec<Watch> {
         vec![
             of_run(Watch::subjects(self.kinds.spring.clone()), &self.run),
-            of_run(Watch::children(CONFIG_MAP), &self.children()),
-            of_run(Watch::children(SECRET), &self.children()),
+            // Wells have children with the same label: marks distinguish them.
+            of_run(Watch::children(CONFIG_MAP), &self.run),
+            of_run(Watch::children(SECRET), &self.run),
             Watch::new(SECRET, |_| Wakes::AllKeys).named(MASTER),
         ]
     }
@@ -110,17 +122,18 @@ impl Controller for Gauges {
             view.get(&kind.key(key)).map(|found| found.map(|object| ChildFacts::of(kind, &object)))
         };
         let there = subject.object.as_ref().is_some_and(|spring| spring.deleting.is_none());
+        let unasked = Why::Reading;
+        let (level, region, register) = if there {
+            let level = view.poll(Question::new("gauge", "level"), EVERY);
+            let ask = |about: &str| Question::new("gauge", about);
+            (level, view.ask(ask("region"), OF_ALL), view.ask(ask("register"), OF_ALL))
+        } else {
+            (Seen::Unknown(unasked.clone()), Seen::Unknown(unasked.clone()), Seen::Unknown(unasked))
+        };
         Sight {
-            level: if there {
-                view.poll(Question::new("gauge", "level"), EVERY)
-            } else {
-                Seen::Unknown(Why::Reading)
-            },
-            region: if there {
-                view.ask(Question::new("gauge", "region"), REGION)
-            } else {
-                Seen::Unknown(Why::Reading)
-            },
+            level,
+            region,
+            register,
             note: at(&CONFIG_MAP, &note(&subject.key)),
             pass: at(&SECRET, &pass(&subject.key)),
         }
@@ -143,24 +156,37 @@ impl Controller for Gauges {
         }
         let master = Key::namespaced(&subject.key.namespace, MASTER);
         let seal = Seal::new(pass(&subject.key), "pass", &subject.key.name).source(master);
-        let plan = Plan::none().stage(vec![Step::Seal(seal.label(RUN, &self.children()))]);
-        let (Some(level), Some(region), Some(place)) =
-            (sight.level.known(), sight.region.known(), sight.note.known())
+        let plan = Plan::none().stage(vec![Step::Seal(seal.label(RUN, &self.run))]);
+        let (Some(level), Some(region), Some(register), Some(place)) =
+            (sight.level.known(), sight.region.known(), sight.register.known(), sight.note.known())
         else {
             return plan.keep(CONFIG_MAP.key(&note(&subject.key)));
         };
         let target = CONFIG_MAP.key(&note(&subject.key));
         let data = json!({"data": {"level": level.to_string(), "region": region}});
-        let intent = child(&target, &self.children(), data);
+        let intent = child(&target, &self.run, data);
         let expect = Expect::unchanged(place.as_ref().map(|place| &place.identity));
-        plan.stage(vec![Step::apply(target, intent, expect)])
+        let mut steps = vec![Step::apply(target, intent, expect)];
+        if register.get(&*subject.key.name).is_none_or(|entered| entered < level) {
+            let (name, by) = (subject.key.name.to_string(), self.runtime.identity());
+            let entry = Entry { spring: name, level: *level, by };
+            let key = format!("{}/enter/{level}", spring.uid);
+            // In one stage with the note: one of the two may fail without the other.
+            steps.push(Step::Effect(Effect::new("enter", key, &entry)));
+        }
+        plan.stage(steps)
     }
 
     async fn look(&self, question: &Question) -> Result<Value, Failure> {
         match question.about.as_str() {
             "level" => Ok(json!(self.source.level().await?)),
+            "register" => Ok(json!(self.source.register().await?)),
             _ => Ok(json!(self.source.region().await?)),
         }
+    }
+
+    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
+        self.source.enter(effect.arguments()?).await
     }
 
     async fn listen(&self, answers: Answers) {

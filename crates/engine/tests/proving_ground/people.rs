@@ -1,6 +1,7 @@
 //! Users and strangers who do anything in any order.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use aquifer_engine::simulation::World;
 use aquifer_engine::{Kind, Object};
@@ -11,6 +12,9 @@ use crate::canary;
 use crate::family::{CONFIG_MAP, Kinds, PANIC, SECRET, WellSpec, spring_named, well};
 use crate::gauges::{self, MASTER};
 use crate::scene::{CAPACITY, RUN, Scene};
+
+/// In so many milliseconds the first pass of a new well may not be over.
+const HASTE: u64 = 500;
 
 /// A user makes the master's Secret, or makes it anew.
 pub fn put_master(world: &World) {
@@ -24,11 +28,20 @@ fn pick<'a, T>(world: &World, among: &'a [T]) -> Option<&'a T> {
 }
 
 /// One thing that somebody does.
-pub fn interfere(scene: &Scene) {
+pub async fn interfere(scene: &Scene) {
     let world = &scene.world;
-    let what = if world.choose(4) == 3 { at_a_spring(scene) } else { at_a_well(world) };
-    if let Some(what) = what {
-        world.note(&what);
+    if world.choose(4) == 3 {
+        if let Some(what) = at_a_spring(scene) {
+            world.note(&what);
+        }
+        return;
+    }
+    let name = *pick(world, &["a", "b", "c", "d"]).expect("names");
+    at_a_well(world, name);
+    if world.choose(3) == 2 {
+        // Somebody is there again before the finalizer is on it.
+        tokio::time::sleep(Duration::from_millis(world.choose(HASTE))).await;
+        at_a_well(world, name);
     }
 }
 
@@ -37,28 +50,28 @@ fn at_a_spring(scene: &Scene) -> Option<String> {
     let kinds = Kinds::new();
     let (name, capacity) = *pick(world, &CAPACITY)?;
     let pass = SECRET.key(&gauges::pass(&kinds.spring.at("ns", name).key));
-    Some(match world.choose(7) {
-        0 => {
+    Some(match world.choose(10) {
+        0..=3 => {
             let level = scene.level.fetch_add(1, Ordering::SeqCst);
             format!("the gauge shows {}", level + 1)
         }
-        1 => {
+        4 => {
             put_master(world);
             "a user makes the master's Secret anew".into()
         }
-        2 => {
+        5 => {
             world.model.delete(&SECRET.at("ns", MASTER));
             "a user deletes the master's Secret".into()
         }
-        3 => {
+        6 => {
             world.model.delete(&pass);
             format!("a stranger deletes {pass}")
         }
-        4 => {
+        7 => {
             world.model.delete(&kinds.spring.at("ns", name));
             format!("a user deletes {name}")
         }
-        5 if world.model.object(&kinds.spring.at("ns", name)).is_none() => {
+        8 if world.model.object(&kinds.spring.at("ns", name)).is_none() => {
             world.model.put(&kinds.spring, spring_named(&kinds, "ns", name, RUN, capacity));
             format!("a user makes {name} again")
         }
@@ -70,16 +83,21 @@ fn at_a_spring(scene: &Scene) -> Option<String> {
     })
 }
 
-fn at_a_well(world: &World) -> Option<String> {
+fn at_a_well(world: &World, name: &str) {
+    if let Some(what) = to_a_well(world, name) {
+        world.note(&format!("well {name}: {what}"));
+    }
+}
+
+fn to_a_well(world: &World, name: &str) -> Option<String> {
     let kinds = Kinds::new();
-    let name = *pick(world, &["a", "b", "c", "d"]).expect("names");
     let target = kinds.well.at("ns", name);
     let children = || -> Vec<(Kind, Object)> {
         let of =
             |kind: Kind| world.model.objects(&kind).into_iter().map(move |object| (kind.clone(), object));
         of(CONFIG_MAP).chain(of(kinds.meter.clone())).collect()
     };
-    let what = match world.choose(11) {
+    Some(match world.choose(11) {
         0 => return None,
         // The most frequent: a user wants something.
         1..=5 => {
@@ -126,6 +144,5 @@ fn at_a_well(world: &World) -> Option<String> {
                 format!("a stranger takes {place}")
             }
         }
-    };
-    Some(format!("well {name}: {what}"))
+    })
 }

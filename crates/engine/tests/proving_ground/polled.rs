@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::family::{CONFIG_MAP, Kinds, SECRET, spring_named};
-use crate::gauges::{EVERY, Gauges, MASTER, Source};
+use crate::gauges::{EVERY, Entry, Gauges, MASTER, Register, Source};
 
 const RUN: &str = "polled";
 
@@ -21,6 +21,7 @@ const RUN: &str = "polled";
 struct Gauge {
     level: Mutex<Option<u64>>,
     asked: AtomicU64,
+    register: Mutex<Register>,
     /// How often somebody asked for the region.
     region_asked: AtomicU64,
     /// Levels that it tells of by itself.
@@ -36,6 +37,14 @@ impl Source for Arc<Gauge> {
     async fn region(&self) -> Result<String, Failure> {
         self.region_asked.fetch_add(1, Ordering::SeqCst);
         Ok("hills".into())
+    }
+    async fn register(&self) -> Result<Register, Failure> {
+        Ok(self.register.lock().unwrap().clone())
+    }
+    async fn enter(&self, entry: Entry) -> Result<(), Failure> {
+        let before = self.register.lock().unwrap().insert(entry.spring, entry.level);
+        assert_ne!(before, Some(entry.level), "it is entered twice");
+        Ok(())
     }
     async fn tells(&self) -> u64 {
         match self.told.lock().await.as_mut() {
@@ -56,6 +65,8 @@ fn a_gauge_is_asked_once_for_all_springs_and_only_another_level_is_news() {
     let kinds = Kinds::new();
     let ((), _) = run(1, Delays::NONE, &[kinds.spring.clone(), CONFIG_MAP, SECRET], async |world| {
         let gauge = Arc::new(Gauge::default());
+        // What is entered already makes no answer out of date.
+        gauge.register.lock().unwrap().extend(["north", "south"].map(|name| (name.to_owned(), 7)));
         *gauge.level.lock().unwrap() = Some(7);
         world
             .model

@@ -4,15 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use aquifer_base::Reason;
 use aquifer_engine::model::{Change, USER};
-use aquifer_engine::simulation::World;
 use aquifer_engine::{OWNER_UID, Object, ObjectRef};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WELLS, WellSpec, condition, well_status};
-use crate::house::House;
-use crate::scene::CAPACITY;
+use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WELLS, WellReason, WellSpec, condition, well_status};
+use crate::scene::{CAPACITY, Scene};
 
 /// How late a write of ours may land after it was decided. What can be made again may be deleted by the word of a spec that was
 /// true so long ago; what holds data may not.
@@ -57,7 +56,11 @@ impl Past {
     }
 }
 
-pub fn hold(world: &World, house: &House) -> Result<(), String> {
+pub fn hold(scene: &Scene) -> Result<(), String> {
+    let Scene { world, house, register, .. } = scene;
+    if let Some(entry) = register.lock().unwrap().again.first() {
+        return Err(format!("{entry:?} was made again by a process that knew of it"));
+    }
     if let Some((number, pumps)) = house.sold().into_iter().find(|(_, pumps)| *pumps > 1) {
         return Err(format!("{pumps} pumps were made for the order {number}"));
     }
@@ -79,6 +82,7 @@ pub fn hold(world: &World, house: &House) -> Result<(), String> {
             never_too_much(&kinds, &past, &change)?;
             if change.by == WELLS {
                 ready_is_true(&past, &change)?;
+                observed_is_true(&change)?;
             }
         }
     }
@@ -152,6 +156,21 @@ fn may_be_deleted(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), Str
     } else {
         Err(format!("{} was deleted, which {} wants", change.target, owner.name()))
     }
+}
+
+/// A status that says which generation it is about was decided by the spec of that generation.
+fn observed_is_true(change: &Change) -> Result<(), String> {
+    let Some(well) = change.after().filter(|well| !well.deleting()) else { return Ok(()) };
+    let observed = well.condition("Ready").and_then(|ready| ready["observedGeneration"].as_i64());
+    let (_, reason) = condition(&well, "Ready");
+    // When a step has failed, the engine reports that, and leaves the fields as they are.
+    let failed = !condition(&well, "Progressing").0.is_empty();
+    let decided = !failed && WellReason::ALL.iter().any(|one| one.as_str() == reason);
+    let (saw, spec) = (well_status(&well).want, well.0["spec"]["want"].as_u64());
+    if decided && observed == Some(well.generation()) && saw != spec {
+        return Err(format!("{} was not decided by the spec that it names: {}", well.name(), well.0));
+    }
+    Ok(())
 }
 
 /// A status that says that a generation is served is not written before it is.

@@ -1,7 +1,8 @@
 //! The scene of a history with faults: the controllers and the outside that they speak to.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_engine::live::Live;
@@ -15,7 +16,7 @@ use async_trait::async_trait;
 
 use crate::canary::{Leaks, Watched};
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET};
-use crate::gauges::{Gauges, Source};
+use crate::gauges::{Entry, Gauges, Register, Source};
 use crate::house::{Call, House, Phone, Pump, lost};
 use crate::springs::Springs;
 use crate::wells::Wells;
@@ -38,13 +39,25 @@ pub struct Scene {
     pub house: Arc<House>,
     /// What the gauge shows.
     pub level: Arc<AtomicU64>,
+    /// What was entered of each spring.
+    pub register: Arc<Mutex<Entered>>,
     pub leaks: Leaks,
+}
+
+/// The register, and what it has told whom.
+#[derive(Default)]
+pub struct Entered {
+    pub levels: Register,
+    /// Entries that a process knows to be made.
+    told: BTreeSet<Entry>,
+    /// Entries that were made although the process knew.
+    pub again: Vec<Entry>,
 }
 
 impl Scene {
     pub fn new(world: &World, leaks: &Leaks) -> Self {
         let house = House::new(Arc::new(WriteFault::default()), false);
-        Self { world: world.clone(), house, level: Arc::default(), leaks: leaks.clone() }
+        Self { world: world.clone(), house, level: Arc::default(), register: Arc::default(), leaks: leaks.clone() }
     }
 
     /// What a process runs.
@@ -109,5 +122,36 @@ impl Source for Scene {
     async fn region(&self) -> Result<String, Failure> {
         let faults = [Fault::OutsideSlow, Fault::OutsideRefuses];
         self.world.outside(&faults, || REGION.to_owned()).await.ok_or_else(lost)
+    }
+
+    async fn register(&self) -> Result<Register, Failure> {
+        let register = Arc::clone(&self.register);
+        let faults = [Fault::OutsideSlow, Fault::OutsideRefuses];
+        let levels = move || register.lock().unwrap().levels.clone();
+        self.world.outside(&faults, levels).await.ok_or_else(lost)
+    }
+
+    async fn enter(&self, entry: Entry) -> Result<(), Failure> {
+        {
+            let mut register = self.register.lock().unwrap();
+            if register.told.contains(&entry) {
+                register.again.push(entry.clone());
+            }
+        }
+        let (register, made) = (Arc::clone(&self.register), entry.clone());
+        let faults = [
+            Fault::OutsideSlow,
+            Fault::OutsideRefuses,
+            Fault::OutsideReplyLost,
+            Fault::OutsideLandsLater,
+        ];
+        let enter = move || {
+            let mut register = register.lock().unwrap();
+            let last = register.levels.entry(made.spring).or_default();
+            *last = made.level.max(*last); // what arrives late does not count
+        };
+        self.world.outside(&faults, enter).await.ok_or_else(lost)?;
+        self.register.lock().unwrap().told.insert(entry);
+        Ok(())
     }
 }

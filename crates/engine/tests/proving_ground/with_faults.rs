@@ -33,7 +33,7 @@ async fn script(scene: &Scene) -> Result<(), String> {
         world.keep(name, move |client, runtime| scene.family(client, runtime))
     });
     for _ in 0..10 + world.choose(15) {
-        people::interfere(scene);
+        people::interfere(scene).await;
         tokio::time::sleep(Duration::from_millis(world.choose(40_000))).await;
     }
     world.end_faults();
@@ -46,7 +46,7 @@ async fn script(scene: &Scene) -> Result<(), String> {
         ends::an_hour_without_orders(scene).await?;
     }
     let rests = world.rests(QUIET, PATIENCE).await;
-    rules::hold(world, &scene.house)?;
+    rules::hold(scene)?;
     scene.leaks.none_in(world)?;
     if !rests {
         return Err("it never comes to rest".into());
