@@ -23,6 +23,9 @@ pub struct Args {
     /// How long to look for each, in seconds
     #[arg(long, default_value_t = 120)]
     seconds: u64,
+    /// Let the simulation look for all of them, also where a unit test is named
+    #[arg(long)]
+    simulate: bool,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -34,8 +37,8 @@ pub fn run(args: &Args) -> Result<()> {
         let name = mutation.name.clone();
         let original = mutation.apply(&tree)?;
         let found = match &mutation.test {
-            Some(test) => test_finds(&tree, test),
-            None => simulation_finds(&tree, args.seconds),
+            Some(test) if !args.simulate => test_finds(&tree, test),
+            _ => simulation_finds(&tree, args.seconds),
         };
         let found = found.with_context(|| format!("cannot try {name}"));
         fs::write(tree.join(&mutation.file), original)?;

@@ -16,9 +16,16 @@ pub struct Tally {
     pub ignored: usize,
     /// What failed: test programs, and checks.
     pub broken: Vec<String>,
+    /// What the failed tests said last, said again at the end: before it there is much that others said.
+    last_words: Vec<String>,
     /// Tests that failed, as the program lists them.
     named: Vec<String>,
+    /// Whether the lines are those of a failed test.
+    in_failure: bool,
 }
+
+/// So much of what a failed test said is said again, in characters.
+const LAST_WORDS: usize = 6_000;
 
 impl Tally {
     pub fn add(&mut self, other: Tally) {
@@ -26,6 +33,16 @@ impl Tally {
         self.failed += other.failed;
         self.ignored += other.ignored;
         self.broken.extend(other.broken);
+        self.last_words.extend(other.last_words);
+    }
+
+    /// What a failed test said, without its beginning when that is long.
+    pub fn last_words(&self) -> impl Iterator<Item = String> {
+        self.last_words.iter().map(|said| {
+            let left_out = said.chars().count().saturating_sub(LAST_WORDS);
+            let rest: String = said.chars().skip(left_out).collect();
+            if left_out == 0 { rest } else { format!("({left_out} characters are left out here)\n{rest}") }
+        })
     }
 
     pub fn line(&self) -> String {
@@ -33,7 +50,23 @@ impl Tally {
     }
 
     fn see(&mut self, line: &str) {
+        let words = line;
         let line = line.trim();
+        let heading = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+        if let Some(name) = heading {
+            self.in_failure = self.named.iter().any(|failed| failed == name);
+        } else if ["failures:", "successes:"].contains(&line) {
+            self.in_failure = false;
+        }
+        if self.in_failure {
+            match self.last_words.last_mut().filter(|_| heading.is_none()) {
+                Some(said) => {
+                    said.push('\n');
+                    said.push_str(words);
+                }
+                None => self.last_words.push(words.to_owned()),
+            }
+        }
         if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += count(result, "passed");
             self.failed += count(result, "failed");
@@ -124,6 +157,23 @@ mod tests {
             quietly("echo 'test x::y ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed;'; exit 101");
         assert_eq!((tally.passed, tally.failed), (1, 1));
         assert_eq!(tally.broken, ["a lib x::y"]);
+    }
+
+    #[test]
+    fn what_failed_tests_said_is_kept_and_nothing_of_others() {
+        let text = "test good ... ok\ntest bad ... FAILED\n\nsuccesses:\n\n---- good stdout ----\nfine\n\n\nsuccesses:\n    good\n\n\
+            failures:\n\n---- bad stdout ----\nthe reason\n  more of it\n\nfailures:\n    bad\n";
+        let tally = read(text.as_bytes(), std::io::sink());
+        let said: Vec<String> = tally.last_words().collect();
+        assert_eq!(said, ["---- bad stdout ----\nthe reason\n  more of it\n"]);
+    }
+
+    #[test]
+    fn the_end_of_long_words_is_kept() {
+        let long = "x".repeat(2 * LAST_WORDS);
+        let text = format!("test bad ... FAILED\n---- bad stdout ----\n{long}\nthe end\n");
+        let said = read(text.as_bytes(), std::io::sink()).last_words().next().unwrap();
+        assert!(said.ends_with("\nthe end") && said.chars().count() < LAST_WORDS + 100, "{}", said.len());
     }
 
     #[test]

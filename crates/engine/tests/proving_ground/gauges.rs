@@ -9,8 +9,8 @@ use std::time::Duration;
 use aquifer_base::Sealed;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::{
-    Answers, Composition, Controller, Effect, Expect, Failure, Key, Kind, Plan, Question, Seal, SecretContent, Seen,
-    Shape, Step, View, Wakes, Watch, Why,
+    Answers, Composition, Controller, Effect, Expect, Failure, Key, Kind, Plan, Question, Seal,
+    SecretContent, Seen, Shape, Step, View, Wakes, Watch, Why,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;

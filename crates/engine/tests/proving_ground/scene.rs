@@ -57,7 +57,13 @@ pub struct Entered {
 impl Scene {
     pub fn new(world: &World, leaks: &Leaks) -> Self {
         let house = House::new(Arc::new(WriteFault::default()), false);
-        Self { world: world.clone(), house, level: Arc::default(), register: Arc::default(), leaks: leaks.clone() }
+        Self {
+            world: world.clone(),
+            house,
+            level: Arc::default(),
+            register: Arc::default(),
+            leaks: leaks.clone(),
+        }
     }
 
     /// What a process runs.
@@ -139,12 +145,8 @@ impl Source for Scene {
             }
         }
         let (register, made) = (Arc::clone(&self.register), entry.clone());
-        let faults = [
-            Fault::OutsideSlow,
-            Fault::OutsideRefuses,
-            Fault::OutsideReplyLost,
-            Fault::OutsideLandsLater,
-        ];
+        let faults =
+            [Fault::OutsideSlow, Fault::OutsideRefuses, Fault::OutsideReplyLost, Fault::OutsideLandsLater];
         let enter = move || {
             let mut register = register.lock().unwrap();
             let last = register.levels.entry(made.spring).or_default();

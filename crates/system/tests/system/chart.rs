@@ -52,8 +52,7 @@ impl Story<'_> {
         self.two_replicas_ready().await?;
         let leader = self.leader().await?;
         let how = "its process killed by SIGKILL";
-        let stood_by = self.killed(&leader, how, "three", |story| story.kill_process_of(&leader)).await?;
-        ensure!(stood_by, "the one that stood by has waited longer, and yet another one was first");
+        self.killed(&leader, how, "three", |story| story.kill_process_of(&leader)).await?;
         self.two_replicas_ready().await?;
         self.upgraded().await?;
         self.uninstalled_by_helm().await?;
@@ -158,15 +157,16 @@ impl Story<'_> {
         self.kubectl(&["delete", "pod", "-n", USERS, "probe"]).map(drop)
     }
 
-    /// Kills the leader, asks for another volume at once, and waits until another replica has served it. Tells whether that one stood
-    /// by before.
+    /// Kills the leader, asks for another volume at once, and waits until another process has served it. Mostly that is the replica that
+    /// stood by; but a process that is started again at once may see the dead leader's last renewal before the one that stood by, and
+    /// then has waited as long.
     async fn killed(
         &mut self,
         leader: &str,
         how: &str,
         volume: &str,
         kill: impl FnOnce(&Self) -> Result<()>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let standby: Vec<String> = names(&self.pods()?).into_iter().filter(|pod| pod != leader).collect();
         self.at_rest().await?;
         let before = self.objects()?;
@@ -183,14 +183,18 @@ impl Story<'_> {
         self.wait_ready(volume).await?;
         let served = killed.elapsed();
         let taker = holder.split('_').next().unwrap_or_default().to_owned();
-        let stood_by = standby.contains(&taker);
-        let role = if stood_by { "the standby" } else { "a new replica" };
+        let role = if standby.contains(&taker) {
+            "the standby"
+        } else if taker == leader {
+            "its successor in the same pod,"
+        } else {
+            "a new replica"
+        };
         println!(
             "         {how}: {role} {taker} holds the lease {:.1} s after it, and has served a new volume after {:.1} s",
             held.as_secs_f64(),
             served.as_secs_f64()
         );
-        ensure!(taker != leader, "the killed {leader} leads again as {holder}");
         ensure!(held < TAKEOVER && served < TAKEOVER, "that is not under {TAKEOVER:?}");
 
         self.at_rest().await?;
@@ -202,7 +206,7 @@ impl Story<'_> {
         let others: Vec<&Call> = others.iter().filter(|call| !call.name.contains(volume)).collect();
         ensure!(others.is_empty(), "it wrote to what was finished: {others:?}");
         self.done(&format!("{how}: nothing was made twice, what was there was not written to"));
-        Ok(stood_by)
+        Ok(())
     }
 
     /// The kernel's way: the leader can say no last word, so its lease has to run out.
