@@ -198,13 +198,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::object::Key;
+    use crate::object::{Key, Kind};
+    use crate::view::View;
+    use crate::watch::Watch;
 
     /// A process that answers everything like this.
     async fn answering(status: StatusCode, body: Bytes) -> (PathBuf, tokio::task::JoinHandle<()>) {
-        let socket = std::env::temp_dir().join(format!("aquifer-decides-{:x}.socket", fastrand::u64(..)));
         let router = Router::new().route(&path("wells"), any(async move || (status, body)));
-        let decisions = Decisions(router);
+        serving(Decisions(router)).await
+    }
+
+    async fn serving(decisions: Decisions) -> (PathBuf, tokio::task::JoinHandle<()>) {
+        let socket = std::env::temp_dir().join(format!("aquifer-decides-{:x}.socket", fastrand::u64(..)));
         let at = socket.clone();
         let task = tokio::spawn(async move { decisions.serve(&at).await.unwrap() });
         while UnixStream::connect(&socket).await.is_err() {
@@ -238,6 +243,45 @@ mod tests {
             task.abort();
             std::fs::remove_file(socket).unwrap();
         }
+    }
+
+    /// Makes a mistake when the world says so.
+    struct Mistaken;
+
+    impl Controller for Mistaken {
+        type Spec = ();
+        type Status = ();
+        type World = bool;
+
+        fn name(&self) -> &'static str {
+            "wells"
+        }
+        fn kind(&self) -> Kind {
+            Kind::cluster("proving.aquifer.storage", "v1", "Well", "wells")
+        }
+        fn watches(&self) -> Vec<Watch> {
+            Vec::new()
+        }
+        fn observe(&self, _: &SubjectOf<Self>, _: &View<'_>) -> bool {
+            false
+        }
+        fn decide(&self, _: &SubjectOf<Self>, world: &bool, _: Timestamp) -> Plan {
+            assert!(!world, "a mistake in a decision");
+            Plan::none()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_decision_that_panics_is_a_mistake_and_the_next_one_is_made() {
+        let (socket, task) = serving(Decisions::default().of(Arc::new(Mistaken))).await;
+        let failure = ask(&socket, &true).await.unwrap_err();
+        assert!(
+            failure.class == Class::Bug && failure.message.contains("a mistake in a decision"),
+            "{failure}"
+        );
+        assert_eq!(ask(&socket, &false).await, Ok(Plan::none()));
+        task.abort();
+        std::fs::remove_file(socket).unwrap();
     }
 
     #[tokio::test]

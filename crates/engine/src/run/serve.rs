@@ -15,6 +15,7 @@ use futures::Stream;
 use futures::stream::unfold;
 use jiff::Timestamp;
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::Instant;
 
 use crate::bounds;
 use crate::cluster::Cluster;
@@ -40,6 +41,8 @@ use changes::{Changes, Following};
 
 /// Answers before a request is given up because the world keeps changing.
 const ROUNDS: usize = 8;
+/// How often a server forgets what it no longer needs.
+const TIDY: Duration = Duration::from_mins(10);
 /// Changes of a feed that come close together are answered once.
 const FEED_PAUSE: Duration = Duration::from_millis(100);
 
@@ -112,7 +115,7 @@ pub struct Server<S> {
     service: S,
     cluster: Arc<dyn Cluster>,
     stores: Stores,
-    outside: Outside,
+    outside: Arc<Outside>,
     runtime: Runtime,
     metrics: Metrics,
     changes: Arc<Changes>,
@@ -144,7 +147,7 @@ impl<S: Service> Server<S> {
             service,
             cluster,
             stores,
-            outside: Outside::default(),
+            outside: Arc::default(),
             runtime,
             metrics: Metrics::default(),
             changes: Arc::default(),
@@ -178,17 +181,27 @@ impl<S: Service> Server<S> {
                 changes.tell(&woken);
             }
         });
+        let (outside, runtime) = (Arc::clone(&server.outside), context.runtime.clone());
+        context.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(TIDY).await;
+                outside.forget_older_than(TIDY, runtime.now());
+            }
+        });
         server
     }
 
     /// Answers one request. A reply that must wait for something waits so long at most.
     pub async fn handle(&self, request: &S::Request, within: Duration) -> Result<S::Reply, Failure> {
+        let started = Runtime::instant();
         let mut changes = self.changes.follow(&self.service.owner(request).0);
-        self.reply(request, &mut changes, &mut Fresh::default(), within).await
+        let replied = self.reply(request, &mut changes, &mut Fresh::default(), within).await;
+        self.count(&replied, started);
+        replied
     }
 
     /// Answers a request, and again whenever the reply is another one. A failure ends the feed: who asked begins a new one. Every
-    /// reply is the latest, not all that there were.
+    /// reply is the latest, not all that there were. It counts as one request, answered by its first reply.
     pub fn feed(
         self: Arc<Self>,
         request: S::Request,
@@ -204,9 +217,10 @@ impl<S: Service> Server<S> {
             fresh: Fresh,
             last: Option<S::Reply>,
         }
+        let started = Runtime::instant();
         let changes = self.changes.follow(&self.service.owner(&request).0);
         let begin = Feed { server: self, request, changes, fresh: Fresh::default(), last: None };
-        unfold(Some(begin), |feed| async {
+        unfold(Some(begin), move |feed| async move {
             let mut feed = feed?;
             loop {
                 if feed.last.is_some() {
@@ -214,8 +228,13 @@ impl<S: Service> Server<S> {
                     tokio::time::sleep(FEED_PAUSE).await;
                     feed.fresh = feed.server.not_shown_yet(feed.fresh);
                 }
+                let first = feed.last.is_none();
                 let Feed { server, request, changes, fresh, .. } = &mut feed;
-                match server.reply(request, changes, fresh, Duration::MAX).await {
+                let replied = server.reply(request, changes, fresh, Duration::MAX).await;
+                if first {
+                    server.count(&replied, started);
+                }
+                match replied {
                     Ok(reply) if feed.last.as_ref() == Some(&reply) => {}
                     Ok(reply) => {
                         feed.last = Some(reply.clone());
@@ -227,7 +246,12 @@ impl<S: Service> Server<S> {
         })
     }
 
-    /// Answers a request, and counts it.
+    fn count(&self, replied: &Result<S::Reply, Failure>, started: Instant) {
+        let outcome = replied.as_ref().map_or_else(|failure| failure.class.as_str(), |_| "ok");
+        self.metrics.served(self.service.name(), outcome, started.elapsed().as_secs_f64());
+    }
+
+    /// Answers a request.
     async fn reply(
         &self,
         request: &S::Request,
@@ -236,40 +260,30 @@ impl<S: Service> Server<S> {
         within: Duration,
     ) -> Result<S::Reply, Failure> {
         let started = Runtime::instant();
-        let replied = async {
-            let (owner, owner_uid) = self.service.owner(request);
-            let leadership = Leadership::always(); // servers hold no lease
-            let code = ServiceCode(&self.service);
-            let executor = Executor {
-                writer: Writer {
-                    cluster: &*self.cluster,
-                    leadership: &leadership,
-                    manager: self.service.name(),
-                },
-                code: &code,
-                stores: &self.stores,
-                outside: &self.outside,
-                owner: &owner,
-                owner_kind: None,
-                owner_uid: owner_uid.as_ref(),
-                owner_version: None,
+        let (owner, owner_uid) = self.service.owner(request);
+        let leadership = Leadership::always(); // servers hold no lease
+        let code = ServiceCode(&self.service);
+        let executor = Executor {
+            writer: Writer { cluster: &*self.cluster, leadership: &leadership, manager: self.service.name() },
+            code: &code,
+            stores: &self.stores,
+            outside: &self.outside,
+            owner: &owner,
+            owner_kind: None,
+            owner_uid: owner_uid.as_ref(),
+            owner_version: None,
+        };
+        loop {
+            let otherwise = match self.settle(request, &executor, fresh).await? {
+                Reply::Now(reply) => return Ok(reply),
+                Reply::Later { otherwise } => otherwise,
             };
-            loop {
-                let otherwise = match self.settle(request, &executor, fresh).await? {
-                    Reply::Now(reply) => return Ok(reply),
-                    Reply::Later { otherwise } => otherwise,
-                };
-                let left = within.saturating_sub(started.elapsed());
-                if tokio::time::timeout(left, changes.changed()).await.is_err() {
-                    return Ok(otherwise);
-                }
-                *fresh = self.not_shown_yet(std::mem::take(fresh));
+            let left = within.saturating_sub(started.elapsed());
+            if tokio::time::timeout(left, changes.changed()).await.is_err() {
+                return Ok(otherwise);
             }
+            *fresh = self.not_shown_yet(std::mem::take(fresh));
         }
-        .await;
-        let outcome = replied.as_ref().map_or_else(|failure: &Failure| failure.class.as_str(), |_| "ok");
-        self.metrics.served(self.service.name(), outcome, started.elapsed().as_secs_f64());
-        replied
     }
 
     /// Decides and carries out until there is nothing more to do.
@@ -363,14 +377,16 @@ impl<S: Service> Server<S> {
         Ok(None)
     }
 
-    /// Reads an object. Of kinds that are watched, most that is not in the cache does not exist.
+    /// Reads an object. What no cache shows mostly does not exist: only so many such reads are made, and of kinds that are watched it is
+    /// remembered.
     async fn read(&self, fresh: &mut Fresh, target: ObjectRef, now: Timestamp) -> Result<(), Failure> {
         // The name may be anything that somebody sends. What cannot be one is not there.
         if !bounds::is_address(&target) {
             fresh.objects.insert(target, (None, now));
             return Ok(());
         }
-        if !self.stores.get(&target).absent() {
+        let cached = self.stores.get(&target);
+        if cached.present().is_some() {
             return refresh(&*self.cluster, fresh, target, now).await;
         }
         if let Some(seen_at) = self.absent.known_since(&target)? {
@@ -378,10 +394,10 @@ impl<S: Service> Server<S> {
             return Ok(());
         }
         let read = refresh(&*self.cluster, fresh, target.clone(), now).await;
-        if fresh.objects.get(&target).is_some_and(|(object, _)| object.is_none()) {
-            self.absent.add(&target, now);
-        } else {
+        if !fresh.objects.get(&target).is_some_and(|(object, _)| object.is_none()) {
             self.absent.give_back();
+        } else if cached.absent() {
+            self.absent.add(&target, now);
         }
         read
     }

@@ -7,6 +7,7 @@ use aquifer_base::Reason;
 use aquifer_engine::secret::StoredSecret;
 use aquifer_engine::{Class, Object};
 
+use crate::desk::LEAVERS;
 use crate::family::{CONFIG_MAP, Kinds, SECRET, WELLS, WellReason, WellSpec, condition, well_status};
 use crate::gauges::{self, GAUGES, MASTER};
 use crate::scene::{CAPACITY, REGION, Scene};
@@ -66,6 +67,9 @@ fn well_ended_well(scene: &Scene, well: &Object) -> Result<(), String> {
     let given = spring.is_some_and(|spring| !spring.deleting());
     let mut good = vec![WellReason::Dry.as_str(), WellReason::NameTaken.as_str()];
     good.extend((!given).then_some(WellReason::Unallotted.as_str()));
+    if well.at("/status/leaving").is_some() {
+        return Err(format!("in the end, {} is there although its owner has left", well.name()));
+    }
     let (state, reason) = condition(well, "Ready");
     if well.deleting() || !(state == "True" || good.contains(&reason.as_str())) {
         return Err(format!("in the end, {} is {state} for {reason:?}: {}", well.name(), well.0));
@@ -146,7 +150,7 @@ fn is_little_kept(scene: &Scene, long: bool) -> Result<(), String> {
     let springs = CAPACITY.len();
     for (what, number) in ["one", "two"].into_iter().flat_map(|name| world.kept(name)) {
         let (whose, thing) = what.split_once(": ").unwrap_or_default();
-        let keys = if whose.ends_with(WELLS) { wells } else { springs };
+        let keys = if whose.ends_with(WELLS) || whose.ends_with(LEAVERS) { wells } else { springs };
         let most = match thing {
             "answers" | "lists" if !long => continue,
             "slots" | "compared Secrets" | "answers" => keys,

@@ -77,8 +77,6 @@ pub struct Order {
 #[serde(default)]
 pub struct WellStatus {
     pub allotted: Option<u64>,
-    /// What the spec wanted when it was last looked at.
-    pub want: Option<u64>,
     /// The most that our pump may use now. Raised before the pump grows, lowered after it has shrunk.
     pub using: u64,
     pub order: Option<Order>,
@@ -97,6 +95,8 @@ pub struct SpringSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpringStatus {
+    /// What was divided.
+    pub capacity: Option<u64>,
     pub claimants: Option<usize>,
     pub allotted: Option<u64>,
     /// Allotments that are under way.
@@ -110,7 +110,6 @@ pub const SPRINGS: &str = "proving-springs";
 pub const FIELDS: &[Field] = &[
     Field::of("Well", "spec", Writer::User),
     Field::of("Well", "status.allotted", Writer::Controller(SPRINGS)),
-    Field::of("Well", "status.want", Writer::Controller(WELLS)),
     Field::of("Well", "status.using", Writer::Controller(WELLS)),
     Field::of("Well", "status.order", Writer::Controller(WELLS)),
     Field::of("Well", "status.pump", Writer::Controller(WELLS)),
@@ -119,6 +118,7 @@ pub const FIELDS: &[Field] = &[
     Field::of("Well", "status.conditions[Metered]", Writer::Controller(WELLS)),
     Field::of("Well", "status.conditions[Progressing]", Writer::Controller(WELLS)),
     Field::of("Spring", "spec", Writer::User),
+    Field::of("Spring", "status.capacity", Writer::Controller(SPRINGS)),
     Field::of("Spring", "status.claimants", Writer::Controller(SPRINGS)),
     Field::of("Spring", "status.allotted", Writer::Controller(SPRINGS)),
     Field::of("Spring", "status.reserved", Writer::Controller(SPRINGS)),

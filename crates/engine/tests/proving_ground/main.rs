@@ -3,11 +3,13 @@
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod asked;
 mod busy;
 mod canary;
 mod cluster_run;
 mod control_plane;
 mod decider;
+mod desk;
 mod ends;
 mod family;
 mod gauges;

@@ -4,17 +4,37 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aquifer_engine::simulation::World;
-use aquifer_engine::{Kind, Object};
+use aquifer_engine::{Key, Kind, Object};
 use k8s_openapi::ByteString;
 use serde_json::json;
 
 use crate::canary;
+use crate::desk::Wish;
 use crate::family::{CONFIG_MAP, Kinds, PANIC, SECRET, WellSpec, spring_named, well};
 use crate::gauges::{self, MASTER};
 use crate::scene::{CAPACITY, RUN, Scene};
 
-/// In so many milliseconds the first pass of a new well may not be over.
+/// In so many milliseconds the first pass of a new object may not be over.
 const HASTE: u64 = 500;
+
+/// A user makes the springs, and may change one before its finalizer is on it.
+pub async fn make_springs(world: &World) {
+    let kinds = Kinds::new();
+    for (name, capacity) in CAPACITY {
+        world.model.put(&kinds.spring, spring_named(&kinds, "ns", name, RUN, capacity));
+        if world.choose(2) == 1 {
+            tokio::time::sleep(Duration::from_millis(world.choose(HASTE))).await;
+            resize(world, name, capacity);
+        }
+    }
+}
+
+/// A spring never has more than at first.
+fn resize(world: &World, name: &str, capacity: u64) {
+    let capacity = capacity - world.choose(3);
+    world.model.edit(&Kinds::new().spring.at("ns", name), |doc| doc["spec"]["capacity"] = json!(capacity));
+    world.note(&format!("a user gives {name} {capacity}"));
+}
 
 /// A user makes the master's Secret, or makes it anew.
 pub fn put_master(world: &World) {
@@ -37,6 +57,10 @@ pub async fn interfere(scene: &Scene) {
         return;
     }
     let name = *pick(world, &["a", "b", "c", "d"]).expect("names");
+    if world.choose(5) == 4 {
+        at_a_desk(scene, name);
+        return;
+    }
     at_a_well(world, name);
     if world.choose(3) == 2 {
         // Somebody is there again before the finalizer is on it.
@@ -50,7 +74,7 @@ fn at_a_spring(scene: &Scene) -> Option<String> {
     let kinds = Kinds::new();
     let (name, capacity) = *pick(world, &CAPACITY)?;
     let pass = SECRET.key(&gauges::pass(&kinds.spring.at("ns", name).key));
-    Some(match world.choose(10) {
+    Some(match world.choose(11) {
         0..=3 => {
             let level = scene.level.fetch_add(1, Ordering::SeqCst);
             format!("the gauge shows {}", level + 1)
@@ -71,7 +95,11 @@ fn at_a_spring(scene: &Scene) -> Option<String> {
             world.model.delete(&kinds.spring.at("ns", name));
             format!("a user deletes {name}")
         }
-        8 if world.model.object(&kinds.spring.at("ns", name)).is_none() => {
+        8 => {
+            resize(world, name, capacity);
+            return None;
+        }
+        9 if world.model.object(&kinds.spring.at("ns", name)).is_none() => {
             world.model.put(&kinds.spring, spring_named(&kinds, "ns", name, RUN, capacity));
             format!("a user makes {name} again")
         }
@@ -81,6 +109,18 @@ fn at_a_spring(scene: &Scene) -> Option<String> {
             format!("a stranger edits {pass}")
         }
     })
+}
+
+fn at_a_desk(scene: &Scene, name: &str) {
+    let world = &scene.world;
+    let wish = if world.choose(4) == 3 { Wish::Leave } else { Wish::Grant };
+    for desk in scene.desks.all() {
+        // Some ask every process.
+        if world.choose(2) == 0 {
+            world.note(&format!("the owner of {name} asks: {wish:?}"));
+            scene.asked.ask(&desk, Key::namespaced("ns", name), wish);
+        }
+    }
 }
 
 fn at_a_well(world: &World, name: &str) {

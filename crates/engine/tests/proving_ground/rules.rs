@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aquifer_base::Reason;
 use aquifer_engine::model::{Change, USER};
 use aquifer_engine::{OWNER_UID, Object, ObjectRef};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, WELLS, WellReason, WellSpec, condition, well_status};
+use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, SPRINGS, WELLS, WellSpec, condition, well_status};
 use crate::scene::{CAPACITY, Scene};
 
 /// How late a write of ours may land after it was decided. What can be made again may be deleted by the word of a spec that was
@@ -68,6 +67,7 @@ pub fn hold(scene: &Scene) -> Result<(), String> {
     if house.most() > most {
         return Err(format!("pumps of {} ran at the same time, where {most} can flow", house.most()));
     }
+    scene.asked.was_true(world)?;
     let kinds = Kinds::new();
     let mut past = Past::default();
     for change in world.model.changes_since(0) {
@@ -75,14 +75,18 @@ pub fn hold(scene: &Scene) -> Result<(), String> {
             may_be_deleted(&kinds, &past, &change)?;
         }
         past.add(&kinds, &change);
-        if change.target.kind == kinds.spring && change.after().is_none() {
-            may_go(&kinds, &past, &change)?;
+        if change.target.kind == kinds.spring {
+            if change.after().is_none() {
+                may_go(&kinds, &past, &change)?;
+            }
+            if change.by == SPRINGS {
+                observed_is_true(&change)?;
+            }
         }
         if change.target.kind == kinds.well {
             never_too_much(&kinds, &past, &change)?;
             if change.by == WELLS {
                 ready_is_true(&past, &change)?;
-                observed_is_true(&change)?;
             }
         }
     }
@@ -160,15 +164,13 @@ fn may_be_deleted(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), Str
 
 /// A status that says which generation it is about was decided by the spec of that generation.
 fn observed_is_true(change: &Change) -> Result<(), String> {
-    let Some(well) = change.after().filter(|well| !well.deleting()) else { return Ok(()) };
-    let observed = well.condition("Ready").and_then(|ready| ready["observedGeneration"].as_i64());
-    let (_, reason) = condition(&well, "Ready");
+    let Some(spring) = change.after().filter(|spring| !spring.deleting()) else { return Ok(()) };
     // When a step has failed, the engine reports that, and leaves the fields as they are.
-    let failed = !condition(&well, "Progressing").0.is_empty();
-    let decided = !failed && WellReason::ALL.iter().any(|one| one.as_str() == reason);
-    let (saw, spec) = (well_status(&well).want, well.0["spec"]["want"].as_u64());
-    if decided && observed == Some(well.generation()) && saw != spec {
-        return Err(format!("{} was not decided by the spec that it names: {}", well.name(), well.0));
+    let failed = !condition(&spring, "Progressing").0.is_empty();
+    let ready = spring.condition("Ready").and_then(|ready| ready["observedGeneration"].as_i64());
+    let about_this = !failed && ready == Some(spring.generation());
+    if about_this && spring.at("/status/capacity") != spring.at("/spec/capacity") {
+        return Err(format!("{} was not decided by the spec that it names: {}", spring.name(), spring.0));
     }
     Ok(())
 }

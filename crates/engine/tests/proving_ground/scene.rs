@@ -14,7 +14,9 @@ use aquifer_engine::simulation::{Fault, World};
 use aquifer_engine::{Failure, Kind};
 use async_trait::async_trait;
 
+use crate::asked::Asked;
 use crate::canary::{Leaks, Watched};
+use crate::desk::{Desks, Front, Leavers};
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET};
 use crate::gauges::{Entry, Gauges, Register, Source};
 use crate::house::{Call, House, Phone, Pump, lost};
@@ -39,6 +41,8 @@ pub struct Scene {
     pub house: Arc<House>,
     /// What the gauge shows.
     pub level: Arc<AtomicU64>,
+    pub desks: Desks,
+    pub asked: Asked,
     /// What was entered of each spring.
     pub register: Arc<Mutex<Entered>>,
     pub leaks: Leaks,
@@ -61,6 +65,8 @@ impl Scene {
             world: world.clone(),
             house,
             level: Arc::default(),
+            desks: Desks::default(),
+            asked: Asked::default(),
             register: Arc::default(),
             leaks: leaks.clone(),
         }
@@ -87,8 +93,10 @@ impl Scene {
             Box::new(Watched(wells, self.leaks.clone())),
             Box::new(Watched(springs, self.leaks.clone())),
             Box::new(Watched(gauges, self.leaks.clone())),
+            Box::new(Leavers { kinds: Kinds::new() }),
         ];
-        vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]
+        let servers: Vec<Box<dyn Runnable>> = vec![Box::new(Front(self.desks.clone()))];
+        vec![Family { name: "proving".into(), controllers, servers }]
     }
 }
 

@@ -4,158 +4,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_base::{Field, Uid, Writer};
-use aquifer_engine::process::{Context, Family, Runnable};
-use aquifer_engine::serve::{Answer, Server, Service};
+use aquifer_engine::Key;
+use aquifer_engine::process::{Family, Runnable};
+use aquifer_engine::serve::Server;
 use aquifer_engine::simulation::{Delays, Process, World, run};
-use aquifer_engine::{
-    Condition, Controller, Key, Kind, Plan, Record, Report, Shape, State, Step, SubjectOf, View, Watch,
-};
-use async_trait::async_trait;
 use futures::StreamExt;
-use futures::future::BoxFuture;
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::family::{Kinds, WellReason, WellSpec, spring, well, well_status};
+use crate::desk::{Call, Desk, Desks, Front, Leavers, Told, Wish};
+use crate::family::{Kinds, WellSpec, spring, well, well_status};
 use crate::springs::Springs;
 
 const RUN: &str = "served";
-const LEAVERS: &str = "proving-leavers";
-
-/// What the owner of a well can ask.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Wish {
-    /// How much it gets; waits until that is stored.
-    Grant,
-    /// That the well goes.
-    Leave,
-}
-
-struct Call {
-    well: Key,
-    wish: Wish,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Told {
-    NoSuchWell,
-    NotYet,
-    Granted(u64),
-    /// The wish is stored; a controller sees to it.
-    Noted,
-}
-
-struct Desk {
-    kinds: Kinds,
-}
-
-impl Service for Desk {
-    type Request = Call;
-    type Reply = Told;
-
-    fn name(&self) -> &'static str {
-        "proving-desk"
-    }
-    fn owner(&self, call: &Call) -> (Key, Option<Uid>) {
-        (call.well.clone(), None)
-    }
-    fn answer(&self, call: &Call, view: &View<'_>, _: Timestamp) -> Answer<Told> {
-        let target = self.kinds.well.key(&call.well);
-        let seen = view.get(&target);
-        let Some(well) = seen.present() else {
-            return if seen.absent() { Answer::now(Told::NoSuchWell) } else { Answer::later(Told::NotYet) };
-        };
-        match call.wish {
-            Wish::Grant => match well_status(well).allotted {
-                Some(amount) => Answer::now(Told::Granted(amount)),
-                None => Answer::later(Told::NotYet),
-            },
-            Wish::Leave if well.at("/status/leaving").is_some() || well.deleting() => {
-                Answer::now(Told::Noted)
-            }
-            Wish::Leave => {
-                let record = Record::new(target, well.identity()).set("leaving", &true);
-                Answer::now(Told::Noted).after(vec![Step::Record(record)])
-            }
-        }
-    }
-}
-
-/// Deletes wells whose owners have said that they leave.
-struct Leavers {
-    kinds: Kinds,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct Leaving {
-    leaving: Option<bool>,
-}
-
-const FIELDS: &[Field] = &[Field::of("Well", "status.conditions[Staying]", Writer::Controller(LEAVERS))];
-
-#[async_trait]
-impl Controller for Leavers {
-    type Spec = WellSpec;
-    type Status = Leaving;
-    type World = ();
-
-    fn name(&self) -> &'static str {
-        LEAVERS
-    }
-    fn kind(&self) -> Kind {
-        self.kinds.well.clone()
-    }
-    fn watches(&self) -> Vec<Watch> {
-        vec![Watch::subjects(self.kinds.well.clone())]
-    }
-    fn shape(&self) -> Shape {
-        Shape::of(FIELDS, "Well", LEAVERS)
-    }
-    fn observe(&self, _: &SubjectOf<Self>, _: &View<'_>) {}
-    fn decide(&self, subject: &SubjectOf<Self>, (): &(), _: Timestamp) -> Plan {
-        let Some(well) = subject.object.as_ref().filter(|well| well.deleting.is_none()) else {
-            return Plan::none();
-        };
-        if well.status.leaving == Some(true) {
-            let target = self.kinds.well.key(&subject.key);
-            return Plan::none().stage(vec![Step::delete(target, well.identity())]);
-        }
-        let staying = Condition::new("Staying", State::True, WellReason::Up, "nobody leaves");
-        Plan::none().status(Report::new(&Leaving::default()).condition(staying))
-    }
-}
-
-/// Gives the server of a process to the test.
-struct Front(oneshot::Sender<Arc<Server<Desk>>>);
-
-impl Runnable for Front {
-    fn run(self: Box<Self>, context: Context) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let kinds = Kinds::new();
-            let watches = vec![Watch::subjects(kinds.well.clone())];
-            let _ = self.0.send(Arc::new(Server::start(Desk { kinds }, watches, &context)));
-            context.shutdown.cancelled().await;
-        })
-    }
-}
 
 /// Two processes with their servers.
 async fn two(world: &World) -> Vec<(Process, Arc<Server<Desk>>)> {
     let mut started = Vec::new();
     for name in ["one", "two"] {
-        let (give, server) = oneshot::channel();
+        let desks = Desks::default();
         let process = world.start(name, |_, _| {
             let controllers: Vec<Box<dyn Runnable>> = vec![
                 Box::new(Springs { kinds: Kinds::new(), run: RUN.into(), decider: None }),
                 Box::new(Leavers { kinds: Kinds::new() }),
             ];
-            vec![Family { name: "proving".into(), controllers, servers: vec![Box::new(Front(give))] }]
+            let servers: Vec<Box<dyn Runnable>> = vec![Box::new(Front(desks.clone()))];
+            vec![Family { name: "proving".into(), controllers, servers }]
         });
-        started.push((process, server.await.expect("the process runs its server")));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let open = desks.all().pop().expect("the process runs its server");
+        started.push((process, open.server));
     }
     started
 }

@@ -8,8 +8,8 @@ use aquifer_engine::simulation::{Fault, Played, Tape, play, play_with_all_faults
 use serde_json::json;
 
 use crate::canary::{Leaks, Log};
-use crate::family::{Kinds, PANIC, spring_named};
-use crate::scene::{CAPACITY, RUN, Scene, kinds};
+use crate::family::{Kinds, PANIC};
+use crate::scene::{Scene, kinds};
 use crate::{ends, people, rules};
 
 /// Longer than any pause after a failure.
@@ -23,15 +23,14 @@ const FULL: usize = 1_000_000;
 async fn script(scene: &Scene) -> Result<(), String> {
     let world = &scene.world;
     let own = Kinds::new();
-    for (name, capacity) in CAPACITY {
-        world.model.put(&own.spring, spring_named(&own, "ns", name, RUN, capacity));
-    }
     people::put_master(world);
     world.disturb_kinds();
     let kept = ["one", "two"].map(|name| {
         let scene = scene.clone();
         world.keep(name, move |client, runtime| scene.family(client, runtime))
     });
+    tokio::time::sleep(Duration::from_millis(world.choose(20_000))).await;
+    people::make_springs(world).await;
     for _ in 0..10 + world.choose(15) {
         people::interfere(scene).await;
         tokio::time::sleep(Duration::from_millis(world.choose(40_000))).await;

@@ -9,21 +9,31 @@ use crate::object::{Kind, Object};
 
 const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
 
-struct Silent;
+/// Says whether there is an object with this name. At one name it makes a mistake.
+struct Finds;
 
-impl Service for Silent {
-    type Request = ();
-    type Reply = ();
+const MISTAKE: &str = "mistake";
+
+impl Service for Finds {
+    type Request = String;
+    type Reply = bool;
 
     fn name(&self) -> &'static str {
-        "silent"
+        "finds"
     }
-    fn owner(&self, (): &()) -> (Key, Option<Uid>) {
-        (Key::cluster("x"), None)
+    fn owner(&self, name: &String) -> (Key, Option<Uid>) {
+        (Key::namespaced("ns", name), None)
     }
-    fn answer(&self, (): &(), _: &View<'_>, _: Timestamp) -> Answer<()> {
-        Answer::now(())
+    fn answer(&self, name: &String, view: &View<'_>, _: Timestamp) -> Answer<bool> {
+        assert_ne!(name, MISTAKE, "a mistake in the code of a server");
+        Answer::now(view.get(&KIND.at("ns", name)).present().is_some())
     }
+}
+
+fn server(stores: Stores) -> Server<Finds> {
+    let model = Model::default();
+    model.serve(&KIND, true);
+    Server::new(Finds, Arc::new(model), stores, Runtime::system())
 }
 
 fn object(revision: u64) -> Object {
@@ -48,9 +58,28 @@ async fn what_a_cache_shows_is_taken_from_it_although_a_cache_of_other_objects_i
         let mut stores = Stores::default();
         stores.add(store("a=1", &object(shown)));
         stores.add(store("b=1", &other));
-        let server = Server::new(Silent, Arc::new(Model::default()), stores, Runtime::system());
+        let server = server(stores);
         let mut fresh = Fresh::default();
         fresh.objects.insert(KIND.at("ns", "x"), (Some(object(100)), Timestamp::UNIX_EPOCH));
         assert_eq!(server.not_shown_yet(fresh).objects.len(), kept, "the cache is at {shown}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_panics_is_a_failure_and_others_are_answered() {
+    let server = server(Stores::default());
+    let failed = server.handle(&MISTAKE.to_owned(), Duration::ZERO).await.unwrap_err();
+    assert_eq!(failed.class, Class::Bug);
+    assert!(failed.message.contains("a mistake in the code of a server"), "{failed}");
+    assert_eq!(server.handle(&"x".to_owned(), Duration::ZERO).await, Ok(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_kinds_that_are_not_watched_are_read_only_so_often_too() {
+    let server = server(Stores::default());
+    let mut read = 0;
+    for _ in 0..500 {
+        read += usize::from(server.handle(&"x".to_owned(), Duration::ZERO).await.is_ok());
+    }
+    assert_eq!(read, 100, "each of them is a request to the API server");
 }

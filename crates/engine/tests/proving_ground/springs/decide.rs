@@ -39,6 +39,7 @@ pub fn decide(kinds: &Kinds, subject: &Subject, world: &Seen<Vec<Claim>>) -> Pla
         Condition::new("Ready", State::True, WellReason::Divided, message)
     };
     let status = SpringStatus {
+        capacity: Some(spec.capacity),
         claimants: Some(claims.len()),
         allotted: Some(division.granted),
         reserved: division.reserved.clone(),

@@ -70,8 +70,7 @@ impl Case<'_> {
             }
             Seen::Known { value: None, .. } if !self.order_settled(&well.status) => {
                 let message = "the pump house has not confirmed the order; it is asked again";
-                let (plan, order) = self.await_order(Plan::none(), well, now);
-                let status = WellStatus { order, ..well.status.clone() };
+                let (plan, status) = self.await_order(Plan::none(), well, now);
                 let ready = Condition::new("Ready", State::False, WellReason::Deleting, message);
                 return plan.status(Report::new(&status).condition(ready));
             }
@@ -101,7 +100,7 @@ impl Case<'_> {
     }
 
     fn build(&self, well: &Known, spec: &WellSpec, now: Timestamp) -> Plan {
-        let mut status = WellStatus { want: Some(spec.want), ..well.status.clone() };
+        let mut status = well.status.clone();
         // A pump that is ordered with somebody else's key would obey them.
         if let Some(key) = self.world.key.present().filter(|key| !is_own(key, well)) {
             let message = format!("{} is somebody else's; remove it", key.target);
@@ -157,12 +156,11 @@ impl Case<'_> {
             }
             None if !self.order_settled(&status) => {
                 let message = "the pump house has not confirmed the order; it is asked again";
-                let (plan, order) = self.await_order(plan, well, now);
-                let status = WellStatus { order, ..status };
+                let (plan, status) = self.await_order(plan, well, now);
                 self.waiting(plan, &status, WellReason::PumpHouse, message)
             }
             None if allotted == 0 => {
-                status = WellStatus { allotted: status.allotted, want: status.want, ..WellStatus::default() };
+                status = WellStatus { allotted: status.allotted, ..WellStatus::default() };
                 self.waiting(plan, &status, WellReason::Dry, "the spring has nothing left")
             }
             None if self.world.key.present().is_none() => {
@@ -206,14 +204,19 @@ impl Case<'_> {
     }
 
     /// The order may still arrive. One that another process has attempted is waited for by our own clock, from now on.
-    fn await_order(&self, plan: Plan, well: &Known, now: Timestamp) -> (Plan, Option<Order>) {
+    fn await_order(&self, plan: Plan, well: &Known, now: Timestamp) -> (Plan, WellStatus) {
         let plan = plan.wake_after(LOOK_AGAIN.min(self.arrives_within));
-        match well.status.order.clone() {
+        let mut status = well.status.clone();
+        match status.order.take() {
             Some(order) if order.by != self.me => {
                 let order = Order { at: now, by: self.me.to_owned(), ..order };
-                (plan.stage(vec![Step::Record(self.record(well).set("order", &order))]), Some(order))
+                status.order = Some(order.clone());
+                (plan.stage(vec![Step::Record(self.record(well).set("order", &order))]), status)
             }
-            order => (plan, order),
+            order => {
+                status.order = order;
+                (plan, status)
+            }
         }
     }
 
