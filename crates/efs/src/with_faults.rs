@@ -6,7 +6,9 @@ mod rules;
 use std::time::Duration;
 
 use aquifer_api::component::{ComponentReason, ComponentStatus};
-use aquifer_engine::simulation::{Played, Tape, World, first_difference, play, search_as_told};
+use aquifer_engine::simulation::{
+    PATIENCE, Played, QUIET, Tape, World, first_difference, play, search_as_told,
+};
 use aquifer_engine::{Kind, Object, ObjectRef, reason_in};
 use serde::Deserialize as _;
 use serde_json::json;
@@ -18,9 +20,6 @@ use crate::names::driver;
 use crate::simulated::{KINDS, families, put};
 use crate::volumes::claim_name;
 
-/// Longer than any pause after a failure.
-const QUIET: Duration = Duration::from_mins(7);
-const PATIENCE: Duration = Duration::from_hours(2);
 /// How long histories are played in everyday tests.
 const EVERYDAY: Duration = Duration::from_secs(4);
 /// How much happens in the histories of a full run.
@@ -28,14 +27,10 @@ const FULL: usize = 100_000;
 const NAMES: [&str; 3] = ["data", "logs", "scratch"];
 const ACCESS_POINTS: [&str; 3] = ["fsap-a", "fsap-b", "fsap-c"];
 
-fn pick<'a, T>(world: &World, among: &'a [T]) -> Option<&'a T> {
-    among.get(usize::try_from(world.choose(among.len() as u64)).ok()?)
-}
-
 /// One thing that somebody does.
 fn interfere(world: &World) -> Option<String> {
     let model = &world.model;
-    let name = *pick(world, &NAMES)?;
+    let name = *world.pick(&NAMES)?;
     let target = SHARED_VOLUME.at("team", name);
     let pair = || -> Vec<(ObjectRef, Object)> {
         let of =
@@ -45,7 +40,7 @@ fn interfere(world: &World) -> Option<String> {
     Some(match world.choose(9) {
         0 => return None,
         1..=3 => {
-            let access_point = *pick(world, &ACCESS_POINTS)?;
+            let access_point = *world.pick(&ACCESS_POINTS)?;
             put(world, name, access_point);
             format!("a user wants {access_point} for {name}")
         }
@@ -54,20 +49,20 @@ fn interfere(world: &World) -> Option<String> {
             format!("a user deletes {name}")
         }
         5 => {
-            let (child, _) = pick(world, &pair())?.clone();
+            let (child, _) = world.pick(&pair())?.clone();
             model.delete(&child);
             format!("a stranger deletes {child}")
         }
         6 => {
-            let (child, _) = pick(world, &pair())?.clone();
+            let (child, _) = world.pick(&pair())?.clone();
             model.edit(&child, |doc| doc["metadata"]["annotations"]["stranger"] = json!("was here"));
             format!("a stranger edits {child}")
         }
         7 => {
-            let (child, found) = pick(world, &pair())?.clone();
+            let (child, found) = world.pick(&pair())?.clone();
             let labels = found.0["metadata"]["labels"].as_object().cloned().unwrap_or_default();
             let names: Vec<&String> = labels.keys().collect();
-            let label = (*pick(world, &names)?).clone();
+            let label = (*world.pick(&names)?).clone();
             model.edit(&child, |doc| {
                 if let Some(labels) = doc["metadata"]["labels"].as_object_mut() {
                     labels.remove(&label);
@@ -118,7 +113,7 @@ async fn script(world: &World) -> Result<(), String> {
     for process in kept {
         process.stop().await;
     }
-    nothing_left_to_do(world).await
+    world.is_nothing_left_to_do(|_, _| families()).await
 }
 
 /// Every SharedVolume is Ready with its pair, there is nothing else, and the driver is installed.
@@ -150,14 +145,6 @@ fn ended_well(world: &World) -> Result<(), String> {
         Some(ComponentReason::Installed) => Ok(()),
         reason => Err(format!("in the end, the driver is {reason:?}")),
     }
-}
-
-/// A new process finds nothing to write.
-async fn nothing_left_to_do(world: &World) -> Result<(), String> {
-    let fresh = world.start("fresh", |_, _| families());
-    let written = world.written_within(Duration::from_mins(2)).await;
-    fresh.crash();
-    if written.is_empty() { Ok(()) } else { Err(format!("a fresh process writes {written:?}")) }
 }
 
 fn history(tape: Tape) -> std::io::Result<Played> {

@@ -17,7 +17,7 @@ pub use network::Delays;
 pub use search::{Bad, BadHistory, Search, Until, search, search_as_told};
 pub use server::ApiServer;
 pub use tape::Tape;
-pub use world::{Played, Process, World, play, play_with_all_faults, run};
+pub use world::{PATIENCE, Played, Process, QUIET, World, play, play_with_all_faults, run};
 
 /// The first request in which two histories differ.
 pub fn first_difference<'a>(

@@ -75,7 +75,7 @@ pub(super) fn hold(world: &World) -> Result<(), String> {
         if ![SHARED_VOLUME, VOLUME, CLAIM].contains(&change.target.kind) {
             continue;
         }
-        if change.by != USER && begins_to_go(&change) {
+        if change.by != USER && change.begins_to_go() {
             may_be_deleted(&past, &change)?;
         }
         past.add(&change);
@@ -84,11 +84,6 @@ pub(super) fn hold(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn begins_to_go(change: &Change) -> bool {
-    let went = |object: Option<Object>| object.is_none_or(|object| object.deleting());
-    change.before().is_some() && !went(change.before()) && went(change.after())
 }
 
 /// No half of a pair goes that belongs to a SharedVolume and is as its spec says.

@@ -179,7 +179,7 @@ pub struct Seal {
     /// Labels, besides our mark.
     pub labels: BTreeMap<String, String>,
     /// Its type. It cannot be changed later.
-    pub kind: String,
+    pub secret_type: String,
 }
 
 impl Seal {
@@ -191,7 +191,7 @@ impl Seal {
             arguments: serde_json::to_value(arguments).unwrap_or_default(),
             sources: Vec::new(),
             labels: BTreeMap::new(),
-            kind: "Opaque".to_owned(),
+            secret_type: "Opaque".to_owned(),
         }
     }
 
@@ -211,8 +211,8 @@ impl Seal {
 
     /// With this type.
     #[must_use]
-    pub fn kind(mut self, kind: &str) -> Self {
-        kind.clone_into(&mut self.kind);
+    pub fn secret_type(mut self, secret_type: &str) -> Self {
+        secret_type.clone_into(&mut self.secret_type);
         self
     }
 }

@@ -114,8 +114,8 @@ fn step() -> impl Strategy<Value = Step> {
             labels
         })),
         (key(), text(), json(), prop::collection::vec(key(), 0..3), labels(), text()).prop_map(
-            |(secret, recipe, arguments, sources, labels, kind)| {
-                Step::Seal(Seal { secret, recipe, arguments, sources, labels, kind })
+            |(secret, recipe, arguments, sources, labels, secret_type)| {
+                Step::Seal(Seal { secret, recipe, arguments, sources, labels, secret_type })
             }
         ),
         (target(), identity(), fields(), any::<bool>())

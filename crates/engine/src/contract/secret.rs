@@ -42,7 +42,7 @@ pub struct StoredSecret {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its type.
-    pub kind: String,
+    pub secret_type: String,
     /// Its content.
     pub content: SecretContent,
 }
@@ -62,7 +62,7 @@ impl StoredSecret {
             owner_uid: object.label(OWNER_UID).map(str::to_owned),
             owner: object.annotation(OWNER).map(str::to_owned),
             labels: labels.unwrap_or_default(),
-            kind: object.text("/type").to_owned(),
+            secret_type: object.text("/type").to_owned(),
             content: content.collect(),
         }
     }

@@ -98,6 +98,12 @@ impl Change {
     pub fn after(&self) -> Option<Object> {
         self.new.as_ref().map(|stored| stored.shown(&self.target.kind))
     }
+
+    /// Whether it is the deletion of something, or the beginning of one.
+    pub fn begins_to_go(&self) -> bool {
+        let went = |object: Option<Object>| object.is_none_or(|object| object.deleting());
+        self.before().is_some() && !went(self.before()) && went(self.after())
+    }
 }
 
 /// The manager of what [`Model::put`], [`Model::edit`] and [`Model::delete`] write.

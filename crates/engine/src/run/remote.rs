@@ -199,6 +199,7 @@ mod tests {
 
     use super::*;
     use crate::object::{Key, Kind};
+    use crate::status::Shape;
     use crate::view::View;
     use crate::watch::Watch;
 
@@ -261,6 +262,9 @@ mod tests {
         }
         fn watches(&self) -> Vec<Watch> {
             Vec::new()
+        }
+        fn shape(&self) -> Shape {
+            Shape::default()
         }
         fn observe(&self, _: &SubjectOf<Self>, _: &View<'_>) -> bool {
             false

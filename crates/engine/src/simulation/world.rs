@@ -28,6 +28,10 @@ const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leas
 const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event", "events");
 /// Between two looks at whether the world has come to rest.
 const LOOK: Duration = Duration::from_millis(500);
+/// After a history with faults nothing changes for so long when it is over: longer than any pause after a failure.
+pub const QUIET: Duration = Duration::from_mins(7);
+/// So long it may take until then.
+pub const PATIENCE: Duration = Duration::from_hours(2);
 /// The world's clock when it begins.
 const BEGINS: i64 = 1_800_000_000;
 /// Between two moments at which a kind may vanish or be denied, at most, in milliseconds.
@@ -395,8 +399,24 @@ impl World {
         });
     }
 
+    /// One of these, by choice.
+    pub fn pick<'a, T>(&self, among: &'a [T]) -> Option<&'a T> {
+        among.get(usize::try_from(self.choose(among.len() as u64)).ok()?)
+    }
+
+    /// A new process finds nothing to write.
+    pub async fn is_nothing_left_to_do(
+        &self,
+        families: impl FnOnce(&kube::Client, &Runtime) -> Vec<Family>,
+    ) -> Result<(), String> {
+        let fresh = self.start("fresh", families);
+        let written = self.written_within(Duration::from_mins(2)).await;
+        fresh.crash();
+        if written.is_empty() { Ok(()) } else { Err(format!("a fresh process writes {written:?}")) }
+    }
+
     /// What is written from now on within this time, Leases and Events excepted.
-    pub async fn written_within(&self, time: Duration) -> Vec<String> {
+    async fn written_within(&self, time: Duration) -> Vec<String> {
         let before = self.model.version();
         tokio::time::sleep(time).await;
         let changes = self.model.changes_since(before).into_iter();

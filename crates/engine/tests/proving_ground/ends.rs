@@ -42,7 +42,7 @@ pub async fn an_hour_without_orders(scene: &Scene) -> Result<(), String> {
     Ok(())
 }
 
-/// Every well flows, or says why not, there is no pump without a well, and every spring has its note and its pass.
+/// Every well flows, or says why not, there is no pump without a well, and every spring has its note and its permit.
 pub fn ended_well(scene: &Scene) -> Result<(), String> {
     let model = &scene.world.model;
     let wells = model.objects(&Kinds::new().well);
@@ -114,10 +114,10 @@ fn spring_ended_well(scene: &Scene, spring: &Object) -> Result<(), String> {
     let secret = |key| model.object(&SECRET.key(&key)).map(|secret| StoredSecret::of(&secret).content);
     let master = secret(aquifer_engine::Key::namespaced(spring.namespace(), MASTER));
     let right = master.map(|master| gauges::composed(&master, spring.name()));
-    let pass = secret(gauges::pass(&spring.key()));
-    if right.is_none() || pass.as_ref().and_then(|pass| pass.get("pass")) != right.as_ref() {
+    let permit = secret(gauges::permit(&spring.key()));
+    if right.is_none() || permit.as_ref().and_then(|permit| permit.get("permit")) != right.as_ref() {
         return Err(format!(
-            "in the end, the pass of {} is {pass:?}, where {right:?} is right",
+            "in the end, the permit of {} is {permit:?}, where {right:?} is right",
             spring.name()
         ));
     }
@@ -163,13 +163,4 @@ fn is_little_kept(scene: &Scene, long: bool) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// A new process finds nothing to write.
-pub async fn nothing_left_to_do(scene: &Scene) -> Result<(), String> {
-    let world = &scene.world;
-    let fresh = world.start("fresh", |client, runtime| scene.family(client, runtime));
-    let written = world.written_within(Duration::from_mins(2)).await;
-    fresh.crash();
-    if written.is_empty() { Ok(()) } else { Err(format!("a fresh process writes {written:?}")) }
 }

@@ -1,6 +1,6 @@
 //! The controller of gauges. A spring has a gauge, which is asked again and again; what it shows is written down beside the spring,
 //! with the name of the region, and entered in a register outside Kubernetes. All springs ask for the region and for the register by
-//! one question each. Whoever reads the gauge needs a pass: a Secret that is composed of the master's and of the name of the spring.
+//! one question each. Whoever reads the gauge needs a permit: a Secret that is composed of the master's and of the name of the spring.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::canary;
 use crate::family::{CONFIG_MAP, Kinds, RUN, SECRET, SpringSpec, SpringStatus, of_run};
+use crate::leaks;
 use crate::wells::{ChildFacts, child};
 
 pub const GAUGES: &str = "proving-gauges";
@@ -26,7 +26,7 @@ pub const GAUGES: &str = "proving-gauges";
 pub const EVERY: Duration = Duration::from_mins(1);
 /// How long the name of the region and the register are good, while nothing is entered.
 const OF_ALL: Duration = Duration::from_mins(10);
-/// The Secret that all passes are made of.
+/// The Secret that all permits are made of.
 pub const MASTER: &str = "master";
 
 /// Who answers for the gauges.
@@ -60,7 +60,7 @@ pub struct Gauges {
     pub kinds: Kinds,
     pub run: String,
     pub source: Arc<dyn Source>,
-    /// Where passes get their random bytes from.
+    /// Where permits get their random bytes from.
     pub runtime: Runtime,
 }
 
@@ -73,7 +73,7 @@ pub struct Sight {
     pub region: Seen<String>,
     pub register: Seen<Register>,
     pub note: Seen<Option<ChildFacts>>,
-    pub pass: Seen<Option<ChildFacts>>,
+    pub permit: Seen<Option<ChildFacts>>,
 }
 
 /// Where the level of a spring is written down.
@@ -81,12 +81,12 @@ pub fn note(spring: &Key) -> Key {
     Key::namespaced(&spring.namespace, format!("{}-level", spring.name))
 }
 
-/// The pass of a spring.
-pub fn pass(spring: &Key) -> Key {
-    Key::namespaced(&spring.namespace, format!("{}-pass", spring.name))
+/// The permit of a spring.
+pub fn permit(spring: &Key) -> Key {
+    Key::namespaced(&spring.namespace, format!("{}-permit", spring.name))
 }
 
-/// What a pass is made of, as far as it is not drawn.
+/// What a permit is made of, as far as it is not drawn.
 pub fn composed(master: &SecretContent, spring: &str) -> Sealed {
     let key = master.get("key").map(Sealed::expose).unwrap_or_default();
     Sealed::new([key, b":", spring.as_bytes()].concat())
@@ -135,12 +135,12 @@ impl Controller for Gauges {
             region,
             register,
             note: at(&CONFIG_MAP, &note(&subject.key)),
-            pass: at(&SECRET, &pass(&subject.key)),
+            permit: at(&SECRET, &permit(&subject.key)),
         }
     }
 
     fn decide(&self, subject: &Subject, sight: &Sight, _: Timestamp) -> Plan {
-        let children = || [sight.note.present(), sight.pass.present()].into_iter().flatten();
+        let children = || [sight.note.present(), sight.permit.present()].into_iter().flatten();
         let ours = |child: &&ChildFacts| child.owner.as_ref() == Some(&subject.key) && !child.deleting;
         let Some(spring) = subject.object.as_ref().filter(|spring| spring.deleting.is_none()) else {
             let left = children().filter(ours);
@@ -155,7 +155,7 @@ impl Controller for Gauges {
             return Plan::none().stage(deletions);
         }
         let master = Key::namespaced(&subject.key.namespace, MASTER);
-        let seal = Seal::new(pass(&subject.key), "pass", &subject.key.name).source(master);
+        let seal = Seal::new(permit(&subject.key), "permit", &subject.key.name).source(master);
         let plan = Plan::none().stage(vec![Step::Seal(seal.label(RUN, &self.run))]);
         let (Some(level), Some(region), Some(register), Some(place)) =
             (sight.level.known(), sight.region.known(), sight.register.known(), sight.note.known())
@@ -196,11 +196,11 @@ impl Controller for Gauges {
 
     fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
         let spring = composition.arguments.as_str().unwrap_or_default();
-        let master = composition.sources.first().ok_or_else(|| Failure::bug("a pass needs the master"))?;
+        let master = composition.sources.first().ok_or_else(|| Failure::bug("a permit needs the master"))?;
         let drawn = composition.current.and_then(|current| current.get("drawn")).cloned();
         Ok(SecretContent::from([
-            ("pass".to_owned(), composed(master, spring)),
-            ("drawn".to_owned(), drawn.unwrap_or_else(|| canary::bytes(&self.runtime))),
+            ("permit".to_owned(), composed(master, spring)),
+            ("drawn".to_owned(), drawn.unwrap_or_else(|| leaks::bytes(&self.runtime))),
         ]))
     }
 }

@@ -2,10 +2,8 @@
 //! on a real control plane, with a fault at every write point. ARCHITECTURE.md explains the engine by it.
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod asked;
 mod busy;
-mod canary;
 mod cluster_run;
 mod control_plane;
 mod decider;
@@ -18,6 +16,7 @@ mod guide;
 mod guide_works;
 mod house;
 mod in_model;
+mod leaks;
 mod on_cluster;
 mod people;
 mod polled;

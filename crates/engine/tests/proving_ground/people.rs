@@ -8,10 +8,10 @@ use aquifer_engine::{Key, Kind, Object};
 use k8s_openapi::ByteString;
 use serde_json::json;
 
-use crate::canary;
 use crate::desk::Wish;
 use crate::family::{CONFIG_MAP, Kinds, PANIC, SECRET, WellSpec, spring_named, well};
 use crate::gauges::{self, MASTER};
+use crate::leaks;
 use crate::scene::{CAPACITY, RUN, Scene};
 
 /// In so many milliseconds the first pass of a new object may not be over.
@@ -38,13 +38,9 @@ fn resize(world: &World, name: &str, capacity: u64) {
 
 /// A user makes the master's Secret, or makes it anew.
 pub fn put_master(world: &World) {
-    let key = canary::bytes(world.runtime());
+    let key = leaks::bytes(world.runtime());
     let data = json!({"key": ByteString(key.expose().to_vec())});
     world.model.put(&SECRET, json!({"metadata": {"namespace": "ns", "name": MASTER}, "data": data}));
-}
-
-fn pick<'a, T>(world: &World, among: &'a [T]) -> Option<&'a T> {
-    among.get(usize::try_from(world.choose(among.len() as u64)).ok()?)
 }
 
 /// One thing that somebody does.
@@ -56,7 +52,7 @@ pub async fn interfere(scene: &Scene) {
         }
         return;
     }
-    let name = *pick(world, &["a", "b", "c", "d"]).expect("names");
+    let name = *world.pick(&["a", "b", "c", "d"]).expect("names");
     if world.choose(5) == 4 {
         at_a_desk(scene, name);
         return;
@@ -72,8 +68,8 @@ pub async fn interfere(scene: &Scene) {
 fn at_a_spring(scene: &Scene) -> Option<String> {
     let world = &scene.world;
     let kinds = Kinds::new();
-    let (name, capacity) = *pick(world, &CAPACITY)?;
-    let pass = SECRET.key(&gauges::pass(&kinds.spring.at("ns", name).key));
+    let (name, capacity) = *world.pick(&CAPACITY)?;
+    let permit = SECRET.key(&gauges::permit(&kinds.spring.at("ns", name).key));
     Some(match world.choose(11) {
         0..=3 => {
             let level = scene.level.fetch_add(1, Ordering::SeqCst);
@@ -88,8 +84,8 @@ fn at_a_spring(scene: &Scene) -> Option<String> {
             "a user deletes the master's Secret".into()
         }
         6 => {
-            world.model.delete(&pass);
-            format!("a stranger deletes {pass}")
+            world.model.delete(&permit);
+            format!("a stranger deletes {permit}")
         }
         7 => {
             world.model.delete(&kinds.spring.at("ns", name));
@@ -104,9 +100,9 @@ fn at_a_spring(scene: &Scene) -> Option<String> {
             format!("a user makes {name} again")
         }
         _ => {
-            let key = canary::bytes(world.runtime());
-            world.model.edit(&pass, |doc| doc["data"]["pass"] = json!(ByteString(key.expose().to_vec())));
-            format!("a stranger edits {pass}")
+            let key = leaks::bytes(world.runtime());
+            world.model.edit(&permit, |doc| doc["data"]["permit"] = json!(ByteString(key.expose().to_vec())));
+            format!("a stranger edits {permit}")
         }
     })
 }
@@ -144,7 +140,7 @@ fn to_a_well(world: &World, name: &str) -> Option<String> {
             let taps: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| world.choose(2) == 1).collect();
             let mut spec = WellSpec::new(1 + world.choose(8), &taps);
             spec.metered = world.choose(2) == 0;
-            pick(world, &CAPACITY).expect("springs").0.clone_into(&mut spec.spring);
+            world.pick(&CAPACITY).expect("springs").0.clone_into(&mut spec.spring);
             if let Some(well) = world.model.object(&target) {
                 well.text("/spec/spring").clone_into(&mut spec.spring); // moving is not what this family can do
             }
@@ -156,12 +152,12 @@ fn to_a_well(world: &World, name: &str) -> Option<String> {
             "a user deletes it".into()
         }
         7 => {
-            let (kind, child) = pick(world, &children()).cloned()?;
+            let (kind, child) = world.pick(&children()).cloned()?;
             world.model.delete(&kind.key(&child.key()));
             format!("a stranger deletes {}", child.name())
         }
         8 => {
-            let (kind, child) = pick(world, &children()).cloned()?;
+            let (kind, child) = world.pick(&children()).cloned()?;
             world.model.edit(&kind.key(&child.key()), |doc| {
                 doc["metadata"]["annotations"]["stranger"] = json!("was here");
             });

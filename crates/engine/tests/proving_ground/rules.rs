@@ -71,7 +71,7 @@ pub fn hold(scene: &Scene) -> Result<(), String> {
     let kinds = Kinds::new();
     let mut past = Past::default();
     for change in world.model.changes_since(0) {
-        if change.by != USER && begins_to_go(&change) {
+        if change.by != USER && change.begins_to_go() {
             may_be_deleted(&kinds, &past, &change)?;
         }
         past.add(&kinds, &change);
@@ -91,11 +91,6 @@ pub fn hold(scene: &Scene) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn begins_to_go(change: &Change) -> bool {
-    let went = |object: Option<Object>| object.is_none_or(|object| object.deleting());
-    change.before().is_some() && !went(change.before()) && went(change.after())
 }
 
 /// A spring that is deleted stays until no well has anything of it.

@@ -15,11 +15,11 @@ use aquifer_engine::{Failure, Kind};
 use async_trait::async_trait;
 
 use crate::asked::Asked;
-use crate::canary::{Leaks, Watched};
 use crate::desk::{Desks, Front, Leavers};
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET};
 use crate::gauges::{Entry, Gauges, Register, Source};
 use crate::house::{Call, House, Phone, Pump, lost};
+use crate::leaks::{Leaks, Watched};
 use crate::springs::Springs;
 use crate::wells::Wells;
 

@@ -20,9 +20,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::canary;
 use crate::family::{CLAIM, CONFIG_MAP, FIELDS, FINALIZER, Kinds, WELLS, WellSpec, WellStatus, of_run};
 use crate::house::{Call, Phone};
+use crate::leaks;
 pub use children::child;
 use decide::Case;
 pub use world::{ChildFacts, World};
@@ -150,7 +150,7 @@ impl Controller for Wells {
     }
 
     fn mint(&self, _: &str) -> Result<BTreeMap<String, Sealed>, Failure> {
-        Ok(BTreeMap::from([("key".to_owned(), canary::bytes(&self.runtime))]))
+        Ok(BTreeMap::from([("key".to_owned(), leaks::bytes(&self.runtime))]))
     }
 }
 

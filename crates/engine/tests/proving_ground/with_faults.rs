@@ -4,17 +4,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use aquifer_engine::simulation::{Fault, Played, Tape, play, play_with_all_faults, search_as_told};
+use aquifer_engine::simulation::{
+    Fault, PATIENCE, Played, QUIET, Tape, play, play_with_all_faults, search_as_told,
+};
 use serde_json::json;
 
-use crate::canary::{Leaks, Log};
 use crate::family::{Kinds, PANIC};
+use crate::leaks::{Leaks, Log};
 use crate::scene::{Scene, kinds};
 use crate::{ends, people, rules};
 
-/// Longer than any pause after a failure.
-const QUIET: Duration = Duration::from_mins(7);
-const PATIENCE: Duration = Duration::from_hours(2);
 /// How long histories are played in everyday tests.
 const EVERYDAY: Duration = Duration::from_secs(15);
 /// How much happens in the histories of a full run.
@@ -55,7 +54,7 @@ async fn script(scene: &Scene) -> Result<(), String> {
     for process in kept {
         process.stop().await;
     }
-    ends::nothing_left_to_do(scene).await
+    world.is_nothing_left_to_do(|client, runtime| scene.family(client, runtime)).await
 }
 
 fn history(tape: Tape) -> std::io::Result<Played> {

@@ -85,13 +85,13 @@ impl Executor<'_> {
         let (verb, why) = match &current {
             None => {
                 let mut body = self.secret(&seal.secret, uid, labels, &content);
-                body["type"] = json!(seal.kind);
+                body["type"] = json!(seal.secret_type);
                 (Verb::Create(body), ABSENT)
             }
-            Some(current) if current.kind != seal.kind => {
+            Some(current) if current.secret_type != seal.secret_type => {
                 let message = format!(
                     "{target} has the type {}, which cannot be changed to {}; delete it, and it is made anew",
-                    current.kind, seal.kind
+                    current.secret_type, seal.secret_type
                 );
                 return Done::Failed(Failure::new(Class::Invalid, message));
             }

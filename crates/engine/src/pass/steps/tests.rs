@@ -124,7 +124,7 @@ fn child() -> ObjectRef {
 
 fn seal(prefix: &str) -> Step {
     let seal = Seal::new(key("made"), "join", &prefix).source(key("one")).source(key("two"));
-    Step::Seal(seal.label("use", "mount").kind("kubernetes.io/rook"))
+    Step::Seal(seal.label("use", "mount").secret_type("kubernetes.io/rook"))
 }
 
 #[tokio::test]
