@@ -23,7 +23,7 @@ use crate::wells::{ChildFacts, child};
 
 pub const GAUGES: &str = "proving-gauges";
 /// How often a gauge is asked.
-pub const EVERY: Duration = Duration::from_mins(1);
+pub const EVERY: Duration = Duration::from_secs(20);
 /// How long the name of the region and the register are good, while nothing is entered.
 const OF_ALL: Duration = Duration::from_mins(10);
 /// The Secret that all permits are made of.

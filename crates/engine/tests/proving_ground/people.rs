@@ -46,8 +46,12 @@ pub fn put_master(world: &World) {
 /// One thing that somebody does.
 pub async fn interfere(scene: &Scene) {
     let world = &scene.world;
+    if world.choose(2) == 1 {
+        let level = 1 + scene.level.fetch_add(1, Ordering::SeqCst);
+        world.note(&format!("the gauge shows {level}"));
+    }
     if world.choose(4) == 3 {
-        if let Some(what) = at_a_spring(scene) {
+        if let Some(what) = at_a_spring(world) {
             world.note(&what);
         }
         return;
@@ -65,37 +69,33 @@ pub async fn interfere(scene: &Scene) {
     }
 }
 
-fn at_a_spring(scene: &Scene) -> Option<String> {
-    let world = &scene.world;
+fn at_a_spring(world: &World) -> Option<String> {
     let kinds = Kinds::new();
     let (name, capacity) = *world.pick(&CAPACITY)?;
     let permit = SECRET.key(&gauges::permit(&kinds.spring.at("ns", name).key));
-    Some(match world.choose(11) {
-        0..=3 => {
-            let level = scene.level.fetch_add(1, Ordering::SeqCst);
-            format!("the gauge shows {}", level + 1)
-        }
-        4 => {
+    Some(match world.choose(8) {
+        0 => return None,
+        1 => {
             put_master(world);
             "a user makes the master's Secret anew".into()
         }
-        5 => {
+        2 => {
             world.model.delete(&SECRET.at("ns", MASTER));
             "a user deletes the master's Secret".into()
         }
-        6 => {
+        3 => {
             world.model.delete(&permit);
             format!("a stranger deletes {permit}")
         }
-        7 => {
+        4 => {
             world.model.delete(&kinds.spring.at("ns", name));
             format!("a user deletes {name}")
         }
-        8 => {
+        5 => {
             resize(world, name, capacity);
             return None;
         }
-        9 if world.model.object(&kinds.spring.at("ns", name)).is_none() => {
+        6 if world.model.object(&kinds.spring.at("ns", name)).is_none() => {
             world.model.put(&kinds.spring, spring_named(&kinds, "ns", name, RUN, capacity));
             format!("a user makes {name} again")
         }

@@ -90,7 +90,7 @@ fn a_gauge_is_asked_once_for_all_springs_and_only_another_level_is_news() {
         tokio::time::sleep(EVERY * 20).await;
         assert_eq!(passes(&process), before, "the same level wakes nobody");
         let asked_since = gauge.asked.load(Ordering::SeqCst) - asked;
-        assert!((17..=23).contains(&asked_since), "asked {asked_since} times in 20 minutes");
+        assert!((17..=23).contains(&asked_since), "asked {asked_since} times in 20 periods");
         *gauge.level.lock().unwrap() = Some(8);
         tokio::time::sleep(EVERY * 2).await;
         assert_eq!(levels(), ["8", "8"], "within a period or so");
@@ -99,7 +99,7 @@ fn a_gauge_is_asked_once_for_all_springs_and_only_another_level_is_news() {
         let asked = gauge.asked.load(Ordering::SeqCst);
         tokio::time::sleep(EVERY * 20).await;
         let asked_since = gauge.asked.load(Ordering::SeqCst) - asked;
-        assert!(asked_since <= 6, "asked {asked_since} times in 20 minutes");
+        assert!(asked_since <= 6, "asked {asked_since} times in 20 periods");
         assert_eq!(levels(), ["8", "8"]);
         *gauge.level.lock().unwrap() = Some(9);
         tokio::time::sleep(EVERY * 10).await;
