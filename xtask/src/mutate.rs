@@ -3,7 +3,7 @@
 //! changes around it, and a test here fails when it does not.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -35,13 +35,16 @@ pub fn run(args: &Args) -> Result<()> {
     for mutation in mutations(args.filter.as_deref())? {
         let begin = Instant::now();
         let name = mutation.name.clone();
-        let original = mutation.apply(&tree)?;
+        let originals = mutation.apply(&tree)?;
         let found = match &mutation.test {
             Some(test) if !args.simulate => test_finds(&tree, test),
             _ => simulation_finds(&tree, args.seconds),
         };
         let found = found.with_context(|| format!("cannot try {name}"));
-        fs::write(tree.join(&mutation.file), original)?;
+        // The last first: two of its texts may be in one file.
+        for (path, original) in originals.iter().rev() {
+            fs::write(path, original)?;
+        }
         if let Some(how) = found? {
             println!("{name}: found after {}: {how}", took(begin.elapsed()));
         } else {
@@ -74,6 +77,12 @@ struct Mutation {
     name: String,
     /// The unit test that finds it; the simulation when left out.
     test: Option<String>,
+    /// What it changes; a defect against which there are two guards takes both away.
+    changes: Vec<Change>,
+}
+
+/// One text of one file that is replaced by another.
+struct Change {
     file: String,
     find: String,
     replace: String,
@@ -81,31 +90,40 @@ struct Mutation {
 
 impl Mutation {
     fn parse(name: &str, text: &str) -> Option<Self> {
-        let (head, change) = text.split_once("--- instead of\n")?;
-        let (find, replace) = change.split_once("\n--- it says\n")?;
-        let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-        Some(Self {
-            name: name.to_owned(),
-            test: field("Test: "),
-            file: field("File: ")?,
-            find: find.to_owned(),
-            replace: replace.strip_suffix('\n').unwrap_or(replace).to_owned(),
-        })
+        let mut parts = text.split("\nFile: ");
+        let head = parts.next()?;
+        let test = head.lines().find_map(|line| line.strip_prefix("Test: ")).map(str::to_owned);
+        let changes: Vec<Change> = parts.map(Change::parse).collect::<Option<_>>()?;
+        (!changes.is_empty()).then(|| Self { name: name.to_owned(), test, changes })
     }
 
-    /// The file with the defect; refuses when the text is not there exactly once.
+    /// Puts it into a tree, in which each of its texts must be exactly once; gives back what was there.
+    fn apply(&self, tree: &Path) -> Result<Vec<(PathBuf, String)>> {
+        let mut originals = Vec::new();
+        for change in &self.changes {
+            let path = tree.join(&change.file);
+            let original =
+                fs::read_to_string(&path).with_context(|| format!("cannot read {}", change.file))?;
+            let applied = change.applied(&original).with_context(|| format!("correct {}", self.name))?;
+            fs::write(&path, applied)?;
+            originals.push((path, original));
+        }
+        Ok(originals)
+    }
+}
+
+impl Change {
+    fn parse(text: &str) -> Option<Self> {
+        let (file, change) = text.split_once("\n--- instead of\n")?;
+        let (find, replace) = change.split_once("\n--- it says\n")?;
+        let replace = replace.strip_suffix('\n').unwrap_or(replace);
+        Some(Self { file: file.to_owned(), find: find.to_owned(), replace: replace.to_owned() })
+    }
+
     fn applied(&self, original: &str) -> Result<String> {
         let times = original.matches(&self.find).count();
-        ensure!(times == 1, "{}: its text is {times} times in {}; correct it", self.name, self.file);
+        ensure!(times == 1, "its text is {times} times in {}", self.file);
         Ok(original.replace(&self.find, &self.replace))
-    }
-
-    /// Puts it into a tree; gives back what was there.
-    fn apply(&self, tree: &Path) -> Result<String> {
-        let path = tree.join(&self.file);
-        let original = fs::read_to_string(&path).with_context(|| format!("cannot read {}", self.file))?;
-        fs::write(&path, self.applied(&original)?)?;
-        Ok(original)
     }
 }
 
@@ -166,11 +184,13 @@ mod tests {
 
     #[test]
     fn every_known_defect_can_still_be_put_back() {
-        let all = mutations(None).unwrap();
-        for mutation in all {
-            let original = fs::read_to_string(process::root().join(&mutation.file)).unwrap();
-            let applied = mutation.applied(&original).unwrap();
-            assert_ne!(applied, original, "{}", mutation.name);
+        for mutation in mutations(None).unwrap() {
+            for change in &mutation.changes {
+                let original = fs::read_to_string(process::root().join(&change.file)).unwrap();
+                let applied =
+                    change.applied(&original).unwrap_or_else(|error| panic!("{}: {error}", mutation.name));
+                assert_ne!(applied, original, "{}", mutation.name);
+            }
         }
     }
 }
