@@ -208,6 +208,12 @@ impl<'a> View<'a> {
         self.stores.group(kind, group)
     }
 
+    /// All objects of a watched kind that are of a topic, as the cache has it, whatever is to be destroyed. For what is only reported,
+    /// and for what is looked at more closely by name.
+    pub fn cached_topic(&self, kind: &Kind, topic: &str) -> Seen<Vec<Key>> {
+        self.stores.topic(kind, topic)
+    }
+
     /// All objects that the watches of a kind hold.
     pub fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
         self.members(kind, |store| store.watch().scope().listing(), Store::list, |_, _| true)

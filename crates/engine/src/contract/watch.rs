@@ -17,11 +17,14 @@ pub enum Wakes {
     Itself,
     /// These keys.
     Keys(Vec<Key>),
+    /// The subjects of this topic: see [`Watch::topics`].
+    Topic(String),
     /// Every key of the controller.
     AllKeys,
 }
 
 type WakesFn = Arc<dyn Fn(&Object) -> Wakes + Send + Sync>;
+type TopicsFn = Arc<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
 type GroupFn = Arc<dyn Fn(&Object) -> Option<String> + Send + Sync>;
 type SelectorFn = Arc<dyn Fn(&Key) -> String + Send + Sync>;
 
@@ -39,6 +42,7 @@ pub struct Watch {
     pub namespace: Option<String>,
     pub(crate) wakes: WakesFn,
     pub(crate) group: Option<GroupFn>,
+    pub(crate) topics: Option<TopicsFn>,
     pub(crate) kept: Kept,
     /// By a key, the labels of the objects that wake it.
     pub(crate) named_by: Option<SelectorFn>,
@@ -62,6 +66,7 @@ impl Watch {
             namespace: None,
             wakes: Arc::new(wakes),
             group: None,
+            topics: None,
             kept: Kept::Content,
             named_by: None,
             versions: Vec::new(),
@@ -158,6 +163,15 @@ impl Watch {
     /// Objects of one group wake each other when one of the first joins or leaves, and can be looked up by it.
     pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group = Some(Arc::new(group));
+        self
+    }
+
+    /// What an object is about, such as the namespace that it lives in, or a resource outside that it names. Whatever else is watched
+    /// may wake all subjects of a topic ([`Wakes::Topic`]); all objects of a topic can be looked up by it ([`View::cached_topic`]).
+    ///
+    /// [`View::cached_topic`]: crate::View::cached_topic
+    pub fn topics(mut self, topics: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.topics = Some(Arc::new(topics));
         self
     }
 

@@ -1,4 +1,5 @@
-//! Prune: children of the subject that its plan has no word for. They are deleted last, after everything else succeeded.
+//! Prune: children of the subject that its plan has no word for, and those that an object of the same name has left before it, which
+//! nobody else would ever tidy up. They are deleted last, after everything else succeeded.
 
 use std::collections::BTreeSet;
 
@@ -32,12 +33,16 @@ impl Pass<'_> {
                 found.into_iter().filter_map(newest).map(move |object| (kind, object))
             })
             .filter(|(kind, object)| {
-                object.label(OWNER_UID) == Some(uid)
+                object.label(OWNER_UID).is_some()
                     && !object.deleting()
                     && !named.contains(&kind.key(&object.key()))
             })
-            // While the owner is being deleted, these go with it; else `confirm` has everything read anew first.
-            .map(|(kind, object)| Step::delete_with_owner(kind.key(&object.key()), object.identity()))
+            // While the owner is being deleted, its own go with it; else `confirm` has everything read anew first.
+            .map(|(kind, object)| {
+                let own = object.label(OWNER_UID) == Some(uid);
+                let delete = if own { Step::delete_with_owner } else { Step::delete };
+                delete(kind.key(&object.key()), object.identity())
+            })
             .collect();
         (!steps.is_empty()).then_some(Stage { steps })
     }

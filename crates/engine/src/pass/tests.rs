@@ -344,10 +344,10 @@ async fn all_steps_of_a_stage_are_tried_and_the_next_stage_needs_them_all() {
 }
 
 /// A child that carries our marks, as one that was made before.
-fn old_child(model: &Model) {
+fn old_child(model: &Model, name: &str) {
     let owner = model.object(&SUBJECT.at("ns", "x")).unwrap();
     let marks = json!({"labels": {OWNER_UID: owner.uid()}, "annotations": {crate::intent::OWNER: "ns/x"}});
-    let mut child = json!({"metadata": {"namespace": "ns", "name": "old"}});
+    let mut child = json!({"metadata": {"namespace": "ns", "name": name}});
     crate::model::merge(&mut child["metadata"], &marks);
     model.put(&CHILD, child);
 }
@@ -356,7 +356,7 @@ fn old_child(model: &Model) {
 async fn a_spec_that_cannot_be_read_is_reported_with_its_path_and_nothing_is_done_for_it() {
     let model = model();
     pass(&model, |_| Plan::none().status(ready("all is well")), 0, true).await;
-    old_child(&model);
+    old_child(&model, "old");
     model.edit(&SUBJECT.at("ns", "x"), |doc| doc["spec"] = json!({"size": "large"}));
     let outcome = pass(&model, |_| Plan::none().stage(vec![apply()]).status(ready("made")), 0, true).await;
     let (state, reason, message) = condition(&model, "Ready");
@@ -375,6 +375,18 @@ async fn a_spec_that_cannot_be_read_is_reported_with_its_path_and_nothing_is_don
         .await;
     assert_eq!(condition(&model, "Ready").2, "1");
     assert_eq!(model.objects(&CHILD).len(), 0, "and pruned");
+}
+
+#[tokio::test]
+async fn what_an_object_of_the_same_name_has_left_is_pruned_and_what_has_no_mark_is_not() {
+    let model = model();
+    for (name, uid) in [("left", Some("of another one")), ("unmarked", None)] {
+        old_child(&model, name);
+        model.edit(&CHILD.at("ns", name), |doc| doc["metadata"]["labels"][OWNER_UID] = json!(uid));
+    }
+    pass(&model, |_| Plan::none().status(ready("all is well")), 0, true).await;
+    let names: Vec<String> = model.objects(&CHILD).iter().map(|o| o.name().to_owned()).collect();
+    assert_eq!(names, ["unmarked"]);
 }
 
 #[tokio::test]
@@ -398,7 +410,7 @@ async fn nothing_is_written_for_a_paused_subject_but_that_it_is_paused() {
     let model = model();
     let subject = SUBJECT.at("ns", "x");
     let plan = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("it serves"));
-    old_child(&model);
+    old_child(&model, "old");
     model.edit(&subject, |doc| doc["metadata"]["annotations"] = json!({crate::PAUSED: "true"}));
     let outcome = pass(&model, plan, 0, true).await;
     assert_eq!((outcome.failures.len(), outcome.news.len()), (0, 1));

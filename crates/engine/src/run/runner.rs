@@ -192,6 +192,9 @@ impl Runner {
                         for key in woken.keys.iter().filter(|_| leads) {
                             self.wake(key);
                         }
+                        for topic in woken.topics.iter().filter(|_| leads) {
+                            self.wake_topic(topic);
+                        }
                     }
                     if all && leads {
                         self.wake_all();
@@ -222,6 +225,14 @@ impl Runner {
             self.queue.news(key, mark);
         }
         self.queue.wake(key);
+    }
+
+    fn wake_topic(&mut self, topic: &str) {
+        // While it is not known who that is, somebody else tells: all are woken when the list of subjects is complete.
+        let subjects = self.shared.stores.topic(&self.shared.controller.kind(), topic);
+        for key in subjects.known().into_iter().flatten() {
+            self.wake(key);
+        }
     }
 
     /// The caches may lack what the leader before us wrote last: nothing is decided before they have been listed anew.

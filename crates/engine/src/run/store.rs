@@ -40,6 +40,7 @@ struct Inner {
     /// eleven at once.
     by_wake: BTreeMap<Key, Vec<Key>>,
     groups: BTreeMap<String, Vec<Key>>,
+    topics: BTreeMap<String, Vec<Key>>,
     /// During a relist: what it has shown so far.
     relisted: Option<BTreeSet<Key>>,
     /// The highest revision that it has shown. It counts only when the list is complete: lists are sorted by name.
@@ -82,6 +83,7 @@ struct Entry {
     news: Option<u64>,
     wakes: Wakes,
     group: Option<String>,
+    topics: Box<[String]>,
     doc: Box<[u8]>,
 }
 
@@ -90,6 +92,8 @@ struct Entry {
 pub struct Woken {
     /// These keys.
     pub keys: BTreeSet<Key>,
+    /// The subjects of these topics.
+    pub topics: BTreeSet<String>,
     /// All keys of the controller.
     pub all: bool,
     /// The code of the watch panicked at an object.
@@ -104,6 +108,9 @@ impl Woken {
                 self.keys.insert(key.clone());
             }
             Wakes::Keys(keys) => self.keys.extend(keys.iter().cloned()),
+            Wakes::Topic(topic) => {
+                self.topics.insert(topic.clone());
+            }
             Wakes::AllKeys => self.all = true,
         }
     }
@@ -213,6 +220,7 @@ impl Store {
             news: None,
             wakes: self.watch.whom(&object),
             group: self.watch.group.as_ref().and_then(|group| group(&object)),
+            topics: self.watch.topics.as_ref().map(|topics| topics(&object)).unwrap_or_default().into(),
             doc: Box::default(),
         };
         if new.wakes == Wakes::Itself {
@@ -357,6 +365,12 @@ impl Store {
         })
     }
 
+    /// All objects of a topic.
+    pub(crate) fn topic(&self, topic: &str) -> Seen<Vec<Key>> {
+        let inner = self.read();
+        inner.answer_list(|inner| inner.topics.get(topic).cloned().unwrap_or_default())
+    }
+
     /// What counts as news from the user about a subject.
     pub(crate) fn news_mark(&self, key: &Key) -> Option<u64> {
         self.read().objects.get(key).and_then(|entry| entry.news)
@@ -382,7 +396,7 @@ impl Store {
         match self.watch.whom(object) {
             Wakes::Itself => object.key() == *key,
             Wakes::Keys(keys) => keys.contains(key),
-            Wakes::NoKey | Wakes::AllKeys => false,
+            Wakes::NoKey | Wakes::Topic(_) | Wakes::AllKeys => false,
         }
     }
 
@@ -493,6 +507,9 @@ impl Inner {
                 add_to(&mut self.by_wake, woken, &key);
             }
         }
+        for topic in &entry.topics {
+            add_to(&mut self.topics, topic, &key);
+        }
         let place = entry.group.as_ref().map(|group| add_to(&mut self.groups, group, &key));
         self.objects.insert(key, entry);
         place
@@ -506,6 +523,9 @@ impl Inner {
             for other in keys {
                 drop_from(&mut self.by_wake, other, key);
             }
+        }
+        for topic in &entry.topics {
+            drop_from(&mut self.topics, topic, key);
         }
         let group = entry.group?;
         let place = drop_from(&mut self.groups, &group, key)?;
@@ -566,6 +586,7 @@ impl Entry {
             && self.doc == other.doc
             && self.wakes == other.wakes
             && self.group == other.group
+            && self.topics == other.topics
     }
 }
 

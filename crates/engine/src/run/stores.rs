@@ -79,6 +79,21 @@ impl Stores {
         all
     }
 
+    /// All objects of a kind that are of a topic.
+    pub(crate) fn topic(&self, kind: &Kind, topic: &str) -> Seen<Vec<Key>> {
+        let mut stores = self.of(kind).iter().map(|store| store.topic(topic));
+        let Some(first) = stores.next() else { return Seen::Unknown(Why::NotSynced) };
+        stores.fold(first, |seen, more| match (seen, more) {
+            (Seen::Known { mut value, read_at }, Seen::Known { value: more, read_at: other }) => {
+                value.extend(more);
+                value.sort_unstable();
+                value.dedup();
+                Seen::Known { value, read_at: read_at.min(other) }
+            }
+            (unknown @ Seen::Unknown(_), _) | (_, unknown @ Seen::Unknown(_)) => unknown,
+        })
+    }
+
     /// What counts as news from the user about an object, where it is a subject.
     pub(crate) fn news_mark(&self, target: &ObjectRef) -> Option<u64> {
         self.of(&target.kind).iter().find_map(|store| store.news_mark(&target.key))

@@ -31,7 +31,8 @@ impl Changes {
     /// Something has changed.
     pub fn tell(&self, woken: &Woken) {
         let waiting = lock(&self.waiting);
-        if woken.all {
+        // Who waits is not known by topic.
+        if woken.all || !woken.topics.is_empty() {
             waiting.values().for_each(|waiting| waiting.changed.increment());
             return;
         }

@@ -274,3 +274,28 @@ fn children_of_an_owner_of_another_kind_wake_nobody_and_those_without_the_mark_s
     let subjects = Watch::subjects(KIND).of_subjects(KIND);
     assert_eq!(subjects.whom(&object("a", 1, "", "g")), Wakes::Itself);
 }
+
+#[test]
+fn objects_are_found_by_their_topics_and_what_is_of_a_topic_wakes_its_subjects() {
+    let topics = |object: &Object| vec![object.text("/group").to_owned(), "all".to_owned()];
+    let subjects = Store::new(Watch::subjects(KIND).topics(topics));
+    subjects.relist_begins();
+    for (name, group) in [("b", "g"), ("a", "g"), ("c", "h")] {
+        subjects.upsert(object(name, 1, "ns/x", group), now());
+    }
+    assert_eq!(subjects.topic("g"), Seen::Unknown(Why::NotSynced));
+    subjects.relist_ends(now());
+    let of = |topic: &str| subjects.topic(topic).known().cloned().unwrap();
+    assert_eq!(of("g"), [parsed("ns/a"), parsed("ns/b")]);
+    assert_eq!(of("all").len(), 3);
+    subjects.upsert(object("a", 2, "ns/x", "h"), now());
+    subjects.remove(&object("c", 3, "ns/x", "h"), now());
+    assert_eq!((of("g"), of("h")), (vec![parsed("ns/b")], vec![parsed("ns/a")]));
+    assert_eq!(of("of nobody"), []);
+
+    let others = Store::new(Watch::new(KIND, |object| Wakes::Topic(object.text("/group").to_owned())));
+    let woken = |object| others.upsert(object, now()).topics.into_iter().collect::<Vec<_>>();
+    assert_eq!(woken(object("o", 1, "", "g")), ["g"]);
+    assert_eq!(woken(object("o", 2, "", "h")), ["g", "h"], "those of the topic that it was about, too");
+    assert_eq!(woken(object("o", 2, "", "h")), Vec::<String>::new(), "a relist is no news");
+}
