@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use aquifer_base::Reason;
 use aquifer_engine::model::{Change, USER};
 use aquifer_engine::{OWNER_UID, Object, ObjectRef};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET, SPRINGS, WELLS, WellSpec, condition, well_status};
+use crate::family::{
+    CLAIM, CONFIG_MAP, Kinds, SECRET, SPRINGS, WELLS, WellReason, WellSpec, condition, well_status,
+};
 use crate::scene::{CAPACITY, Scene};
 
 /// How late a write of ours may land after it was decided. What can be made again may be deleted by the word of a spec that was
@@ -160,10 +163,11 @@ fn may_be_deleted(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), Str
 /// A status that says which generation it is about was decided by the spec of that generation.
 fn observed_is_true(change: &Change) -> Result<(), String> {
     let Some(spring) = change.after().filter(|spring| !spring.deleting()) else { return Ok(()) };
-    // When a step has failed, the engine reports that, and leaves the fields as they are.
+    // When a pass has failed, the engine reports that, and leaves the fields as they are.
     let failed = !condition(&spring, "Progressing").0.is_empty();
-    let ready = spring.condition("Ready").and_then(|ready| ready["observedGeneration"].as_i64());
-    let about_this = !failed && ready == Some(spring.generation());
+    let divided = condition(&spring, "Ready").1 == WellReason::Divided.as_str();
+    let observed = spring.condition("Ready").and_then(|ready| ready["observedGeneration"].as_i64());
+    let about_this = divided && !failed && observed == Some(spring.generation());
     if about_this && spring.at("/status/capacity") != spring.at("/spec/capacity") {
         return Err(format!("{} was not decided by the spec that it names: {}", spring.name(), spring.0));
     }
