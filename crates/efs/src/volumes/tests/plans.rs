@@ -181,3 +181,70 @@ fn a_reason_of_another_version_leaves_phase_and_message_as_they_are() {
     let unheard = Condition::new("Ready", State::False, Later::Unheard, "no");
     assert_eq!(summed(unheard), (Some(Phase::Ready), None));
 }
+
+#[tokio::test]
+async fn a_volume_for_the_claim_of_another_namespace_does_not_serve_although_the_names_are_the_same() {
+    let sim = ready().await;
+    let before = uid(&sim, &volume());
+    sim.model.edit(&volume(), |doc| doc["spec"]["claimRef"]["namespace"] = json!("other"));
+    settle(&sim).await;
+    assert_ne!(uid(&sim, &volume()), before, "it is made anew");
+    assert_eq!(reason(&sim), "Bound");
+}
+
+#[tokio::test]
+async fn whether_the_driver_runs_is_said_as_the_driver_says_it() {
+    for (said, state, reason) in [
+        ("True", "True", "DriverRunning"),
+        ("False", "False", "DriverNotReady"),
+        ("Unknown", "False", "DriverNotReady"),
+    ] {
+        let sim = start();
+        let ready = json!({"type": "Ready", "status": said, "reason": "Installed", "message": "so it says"});
+        sim.model.put(
+            &COMPONENT,
+            json!({"metadata": {"name": driver::COMPONENT}, "status": {"conditions": [ready]}}),
+        );
+        put(&sim, AP);
+        settle(&sim).await;
+        let shared = sim.model.object(&shared()).unwrap();
+        let driver = shared.condition("DriverReady").unwrap();
+        assert_eq!((&driver["status"], &driver["reason"]), (&json!(state), &json!(reason)), "{driver}");
+    }
+}
+
+#[test]
+fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
+    use crate::volumes::conditions::{Blocked, Pair, deleting};
+    use aquifer_engine::{Seen, Why};
+    let unknown = || Why::NotSynced;
+    let world = crate::volumes::World {
+        volumes: Seen::Unknown(unknown()),
+        claim: Seen::Unknown(unknown()),
+        pods: None,
+        namespace_ends: false,
+        duplicates: Vec::new(),
+        driver: Seen::Unknown(unknown()),
+    };
+    let said = |pods: &[&str], finalizers: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let blocked = Blocked::Claim { pods: owned(pods), finalizers: owned(finalizers) };
+        deleting(&world, Pair::default(), Some(&blocked)).get("Ready").unwrap().message.clone()
+    };
+    assert!(said(&["writer"], &["x"]).contains("held by pods that mount the claim: writer;"));
+    assert!(said(&[], &["x"]).contains("held by the claim's finalizers: x;"));
+    assert!(said(&[], &[]).contains("held by an unknown holder"));
+}
+
+#[tokio::test]
+async fn while_only_the_volume_is_left_the_finalizer_stays() {
+    let sim = ready().await;
+    sim.model.edit(&volume(), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
+    sim.model.delete(&shared());
+    settle(&sim).await;
+    assert_eq!((sim.model.object(&claim()), sim.model.object(&volume()).is_some()), (None, true));
+    assert!(sim.model.object(&shared()).is_some(), "the volume is still there");
+    sim.model.edit(&volume(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    settle(&sim).await;
+    assert!(sim.model.object(&shared()).is_none());
+}
