@@ -89,11 +89,11 @@ struct Change {
 }
 
 impl Mutation {
-    fn parse(name: &str, text: &str) -> Option<Self> {
-        let mut parts = text.split("\nFile: ");
-        let head = parts.next()?;
+    fn parse(name: &str, content: &str) -> Option<Self> {
+        let mut sections = content.split("\nFile: ");
+        let head = sections.next()?;
         let test = head.lines().find_map(|line| line.strip_prefix("Test: ")).map(str::to_owned);
-        let changes: Vec<Change> = parts.map(Change::parse).collect::<Option<_>>()?;
+        let changes: Vec<Change> = sections.map(Change::parse).collect::<Option<_>>()?;
         (!changes.is_empty()).then(|| Self { name: name.to_owned(), test, changes })
     }
 

@@ -91,7 +91,7 @@ pub struct SharedVolumeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready, DriverReady and, while it holds, Duplicate.
+    /// Ready, Allowed, DriverReady and, while it holds, Duplicate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -161,6 +161,16 @@ aquifer_base::reasons! {
         Deleting,
         /// Not Ready: an object of another owner has a name that we need.
         Conflict,
+        /// Not Ready: the administrator does not allow it.
+        NotAllowed,
+        /// Allowed: a SharedFileSystem says so.
+        Allowed,
+        /// Allowed: no SharedFileSystem names the file system, so that every namespace may use it.
+        Unrestricted,
+        /// Not Allowed any more: the volume and claim that are there stay, new ones would not be made.
+        Revoked,
+        /// Whether it is allowed is not known: SharedFileSystems cannot be read.
+        AllowedUnknown,
         /// Not Ready: the namespace is being deleted.
         Terminating,
         /// Ready is not known: volumes or claims cannot be read.

@@ -8,6 +8,7 @@ pub mod component;
 pub mod efs;
 pub mod labels;
 pub mod openshift;
+pub mod shared_file_system;
 
 pub use aquifer_base::Reason;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

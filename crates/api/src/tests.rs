@@ -75,6 +75,12 @@ fn the_rules_and_enumerations_are_the_known_ones() {
     Component.status.objects.items: required ["kind","name","state"]
     Component.status.objects.items.state: enum ["Current","Missing","Foreign","Deleting"]
     Component.status.reserved.items: required ["amount","uid"]
+    SharedFileSystem: required ["spec"]
+    SharedFileSystem.spec: required ["fileSystemID"]
+    SharedFileSystem.spec.allowedAccessPoints.items: required ["namespace"]
+    SharedFileSystem.spec.allowedNamespaces.selector.matchExpressions.items: required ["key","operator"]
+    SharedFileSystem.spec.fileSystemID: rule self.matches('^fs-[0-9a-f]{8,40}$')
+    SharedFileSystem.status.namespaces.items: required ["namespace","sharedVolumes"]
     SharedVolume: required ["spec"]
     SharedVolume.spec: required ["fileSystemID"]
     SharedVolume.spec.accessPointID: rule self.matches('^fsap-[0-9a-f]{8,40}$')
@@ -154,5 +160,6 @@ fn assert_reasons<R: aquifer_base::Reason + std::fmt::Debug>() {
 #[test]
 fn every_reason_is_read_back_into_its_variant() {
     assert_reasons::<crate::efs::SharedVolumeReason>();
+    assert_reasons::<crate::shared_file_system::SharedFileSystemReason>();
     assert_reasons::<crate::component::ComponentReason>();
 }

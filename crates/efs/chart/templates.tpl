@@ -2,6 +2,8 @@
 {{- with .Values.efs }}
 - name: AQUIFER_EFS_DRIVER
   value: {{ .driver | quote }}
+- name: AQUIFER_EFS_TENANCY
+  value: {{ .tenancy | quote }}
 - name: AQUIFER_EFS_NAMESPACE
   value: {{ .namespace | quote }}
 - name: AQUIFER_EFS_TOLERATIONS

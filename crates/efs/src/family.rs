@@ -3,6 +3,8 @@
 use aquifer_api::component::{ComponentReason, ObjectState};
 use aquifer_api::efs::{SharedVolume, SharedVolumeReason};
 use aquifer_api::openshift;
+use aquifer_api::shared_file_system::{SharedFileSystem, SharedFileSystemReason};
+use aquifer_engine::process::Runnable;
 use aquifer_engine::{FailureReason, PauseReason};
 use aquifer_family::{
     Error, Family, Field, ForeignKind, Grant, Held, Namespaces, Operator, Uninstall, Word, WordField, Work,
@@ -14,6 +16,7 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, CustomResourceExt as _};
 
+use crate::file_systems::FileSystems;
 use crate::flags::Flags;
 use crate::names::driver;
 use crate::volumes::Volumes;
@@ -36,7 +39,7 @@ impl Family for Efs {
     }
 
     fn kinds(&self) -> Vec<CustomResourceDefinition> {
-        vec![SharedVolume::crd()]
+        vec![SharedVolume::crd(), SharedFileSystem::crd()]
     }
 
     fn needs(&self) -> Vec<ForeignKind> {
@@ -76,9 +79,12 @@ impl Family for Efs {
         });
         let mut words: Vec<Word> = states.collect();
         words.extend(Word::reasons::<SharedVolumeReason>("SharedVolume"));
+        words.extend(Word::reasons::<SharedFileSystemReason>("SharedFileSystem"));
         words.extend(Word::reasons::<ComponentReason>("Component"));
-        words.extend(["SharedVolume", "Component"].into_iter().flat_map(Word::reasons::<FailureReason>));
-        words.extend(["SharedVolume", "Component"].into_iter().flat_map(Word::reasons::<PauseReason>));
+        for kind in ["SharedVolume", "SharedFileSystem", "Component"] {
+            words.extend(Word::reasons::<FailureReason>(kind));
+            words.extend(Word::reasons::<PauseReason>(kind));
+        }
         words
     }
 
@@ -91,14 +97,17 @@ impl Family for Efs {
     }
 
     fn work(&self, flags: &ArgMatches, _operator: &Operator) -> Result<Work, clap::Error> {
-        let driver = Flags::driver(flags)?;
-        Ok(Work { controllers: vec![Box::new(Volumes), Box::new(driver)], ..Work::default() })
+        let (driver, volumes) = (Flags::driver(flags)?, Volumes { tenancy: Flags::tenancy(flags)? });
+        let controllers: Vec<Box<dyn Runnable>> =
+            vec![Box::new(volumes), Box::new(FileSystems), Box::new(driver)];
+        Ok(Work { controllers, ..Work::default() })
     }
 
     fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AQUIFER_EFS_DRIVER", "managed".to_owned()),
             ("AQUIFER_EFS_NAMESPACE", driver::DEFAULT_NAMESPACE.to_owned()),
+            ("AQUIFER_EFS_TENANCY", "Open".to_owned()),
             ("AQUIFER_EFS_TOLERATIONS", "*".to_owned()),
         ]
     }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Toleration;
 use crate::driver::{Driver, Management};
 use crate::manifests::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
 use crate::names::driver;
+use crate::volumes::Tenancy;
 
 // The ids of all families' flags share one command, so each carries the family's name.
 #[derive(Args)]
@@ -35,6 +36,17 @@ pub(crate) struct Flags {
         hide = true
     )]
     _statics: Option<Manager>,
+    /// Who may use a file system that no SharedFileSystem names
+    #[arg(
+        id = "efs-tenancy",
+        long = "efs-tenancy",
+        env = "AQUIFER_EFS_TENANCY",
+        value_enum,
+        ignore_case = true,
+        default_value = "Open",
+        value_name = "WHO"
+    )]
+    tenancy: TenancyFlag,
     /// Namespace of the driver's node plugin
     #[arg(id = "efs-namespace", long = "efs-namespace", env = "AQUIFER_EFS_NAMESPACE", default_value = driver::DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     namespace: NamespaceName,
@@ -77,6 +89,16 @@ enum Manager {
     External,
 }
 
+/// Who may use a file system that no SharedFileSystem names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum TenancyFlag {
+    /// Every namespace, with all of its data
+    Open,
+    /// No namespace
+    Restricted,
+}
+
 /// All of them in one value; a list would be one flag for each.
 #[derive(Clone)]
 struct Tolerations(Vec<Toleration>);
@@ -86,6 +108,13 @@ fn tolerations(text: &str) -> Result<Tolerations, ConfigError> {
 }
 
 impl Flags {
+    pub(crate) fn tenancy(matches: &ArgMatches) -> Result<Tenancy, clap::Error> {
+        Ok(match Self::from_arg_matches(matches)?.tenancy {
+            TenancyFlag::Open => Tenancy::Open,
+            TenancyFlag::Restricted => Tenancy::Restricted,
+        })
+    }
+
     /// The driver as the flags describe it.
     pub(crate) fn driver(matches: &ArgMatches) -> Result<Driver, clap::Error> {
         let flags = Self::from_arg_matches(matches)?;
@@ -122,6 +151,17 @@ mod tests {
     fn without_flags_the_driver_is_managed_with_the_defaults() {
         let (driver, default) = (driver(&[]), Driver::default());
         assert_eq!((driver.config, driver.management), (default.config, default.management));
+    }
+
+    #[test]
+    fn tenancy_is_open_unless_it_is_restricted() {
+        let tenancy = |arguments: &[&str]| {
+            let command = Flags::augment_args(Command::new("run").no_binary_name(true));
+            Flags::tenancy(&command.get_matches_from(arguments)).unwrap()
+        };
+        assert_eq!(tenancy(&[]), Tenancy::Open);
+        assert_eq!(tenancy(&["--efs-tenancy=Restricted"]), Tenancy::Restricted);
+        assert_eq!(tenancy(&["--efs-tenancy=restricted"]), Tenancy::Restricted);
     }
 
     #[test]

@@ -5,6 +5,13 @@ use aquifer_engine::Kind;
 /// A namespace's wish for a volume.
 pub const SHARED_VOLUME: Kind =
     Kind::namespaced(aquifer_api::efs::GROUP, aquifer_api::efs::VERSION, "SharedVolume", "sharedvolumes");
+/// What an administrator allows of a file system.
+pub const SHARED_FILE_SYSTEM: Kind = Kind::cluster(
+    aquifer_api::efs::GROUP,
+    aquifer_api::efs::VERSION,
+    "SharedFileSystem",
+    "sharedfilesystems",
+);
 /// The status object of the driver.
 pub const COMPONENT: Kind =
     Kind::cluster(aquifer_api::component::GROUP, aquifer_api::component::VERSION, "Component", "components");

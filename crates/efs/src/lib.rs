@@ -1,5 +1,6 @@
 //! SharedVolumes on AWS EFS: a namespace gets a shared, writable volume from one small object ([`volumes`]), and the driver
-//! that mounts it is kept on every worker ([`driver`], with its content in [`manifests`]). [`family`](family()) says all that others
+//! that mounts it is kept on every worker ([`driver`], with its content in [`manifests`]). Administrators say who may use which file system
+//! ([`file_systems`]). [`family`](family()) says all that others
 //! need to know about it.
 
 #[cfg(test)]
@@ -7,6 +8,7 @@ mod binder;
 pub mod driver;
 mod family;
 mod fields;
+pub mod file_systems;
 mod flags;
 pub mod kinds;
 pub mod manifests;

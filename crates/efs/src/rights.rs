@@ -49,6 +49,14 @@ pub(crate) fn grants(namespace: &str) -> Vec<Grant> {
             rule(efs::GROUP, &["sharedvolumes/status"], &["patch"]),
         ),
         Grant::cluster(
+            "SharedVolumes: what administrators allow. The spec is never written.",
+            rule(efs::GROUP, &["sharedfilesystems"], &READ),
+        ),
+        Grant::cluster(
+            "SharedFileSystems: who uses them.",
+            rule(efs::GROUP, &["sharedfilesystems/status"], &["patch"]),
+        ),
+        Grant::cluster(
             "EFS driver: whether the definition of SharedVolumes is being taken away. It is never installed or changed.",
             named("apiextensions.k8s.io", &["customresourcedefinitions"], &READ, efs::CRD_NAME),
         ),

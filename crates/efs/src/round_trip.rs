@@ -7,6 +7,7 @@ use aquifer_base::{NamespaceName, Reason, ResourceVersion, Uid};
 use aquifer_engine::{Identity, Key, Seen, State, Why};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts};
 use crate::manifests::{DriverConfig, Images};
 use crate::volumes::{
-    self, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, OwnerMarks, VolumeFacts,
+    self, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts, OwnerMarks, VolumeFacts,
 };
 
 fn round_trips<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
@@ -110,17 +111,39 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
         seen(prop::option::of(claim())),
         prop::option::of(seen(texts())),
         any::<bool>(),
+        prop::option::of(prop::collection::btree_map(text(), text(), 0..3)),
+        seen(prop::collection::vec(file_system(), 0..3)),
         texts(),
         seen(prop::option::of(driver_facts())),
     )
-        .prop_map(|(volumes, claim, pods, namespace_ends, duplicates, driver)| volumes::World {
-            volumes,
-            claim,
-            pods,
-            namespace_ends,
-            duplicates,
-            driver,
+        .prop_map(|seen| {
+            let (volumes, claim, pods, namespace_ends, namespace_labels, file_systems, duplicates, driver) =
+                seen;
+            volumes::World {
+                volumes,
+                claim,
+                pods,
+                namespace_ends,
+                namespace_labels,
+                file_systems,
+                duplicates,
+                driver,
+            }
         })
+}
+
+fn file_system() -> impl Strategy<Value = FileSystemFacts> {
+    let selector = prop::collection::btree_map(text(), text(), 0..3)
+        .prop_map(|labels| LabelSelector { match_labels: Some(labels), ..LabelSelector::default() });
+    (text(), any::<bool>(), prop::option::of(selector), prop::option::of(texts()), any::<bool>()).prop_map(
+        |(name, names, selector, access_points, root)| FileSystemFacts {
+            name,
+            names,
+            selector,
+            access_points,
+            root,
+        },
+    )
 }
 
 fn part() -> impl Strategy<Value = PartFacts> {

@@ -11,14 +11,16 @@ use serde_json::json;
 
 use crate::binder::{binder, quick_binder};
 use crate::driver::{Driver, SHARED_VOLUME_CRD};
+use crate::file_systems::FileSystems;
 use crate::kinds::{
     CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE, POD,
-    SERVICE_ACCOUNT, SHARED_VOLUME, STORAGE_CLASS, VOLUME,
+    SERVICE_ACCOUNT, SHARED_FILE_SYSTEM, SHARED_VOLUME, STORAGE_CLASS, VOLUME,
 };
 use crate::volumes::{Volumes, claim_name, volume_name};
 
-pub(crate) const KINDS: [Kind; 14] = [
+pub(crate) const KINDS: [Kind; 15] = [
     SHARED_VOLUME,
+    SHARED_FILE_SYSTEM,
     COMPONENT,
     VOLUME,
     CLAIM,
@@ -33,13 +35,15 @@ pub(crate) const KINDS: [Kind; 14] = [
     STORAGE_CLASS,
     CRD,
 ];
+pub(crate) const FILE_SYSTEM: &str = "fs-0123456789abcdef0";
 const QUIET: Duration = Duration::from_secs(25);
 const PATIENCE: Duration = Duration::from_mins(30);
 const NAMES: [&str; 3] = ["data", "data-two", "logs"];
 
 /// What a process runs.
 pub(crate) fn families() -> Vec<Family> {
-    let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(Volumes), Box::new(Driver::default())];
+    let controllers: Vec<Box<dyn Runnable>> =
+        vec![Box::new(Volumes::default()), Box::new(FileSystems), Box::new(Driver::default())];
     vec![Family { name: "efs".into(), controllers, servers: Vec::new() }]
 }
 
@@ -48,7 +52,7 @@ fn start(world: &World, name: &str) -> Process {
 }
 
 pub(crate) fn put(world: &World, name: &str, access_point: &str) {
-    let spec = json!({"fileSystemID": "fs-0123456789abcdef0", "accessPointID": access_point});
+    let spec = json!({"fileSystemID": FILE_SYSTEM, "accessPointID": access_point});
     let metadata = json!({"namespace": "team", "name": name});
     world.model.put(&SHARED_VOLUME, json!({"metadata": metadata, "spec": spec}));
 }

@@ -6,6 +6,8 @@ mod rules;
 use std::time::Duration;
 
 use aquifer_api::component::{ComponentReason, ComponentStatus};
+use aquifer_api::efs::SharedVolumeReason;
+use aquifer_base::Reason as _;
 use aquifer_engine::simulation::{
     PATIENCE, Played, QUIET, Tape, World, first_difference, play, search_as_told,
 };
@@ -15,9 +17,9 @@ use serde_json::json;
 
 use crate::binder::binder;
 use crate::driver::SHARED_VOLUME_CRD;
-use crate::kinds::{CLAIM, COMPONENT, CRD, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
+use crate::kinds::{CLAIM, COMPONENT, CRD, NAMESPACE, POD, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
-use crate::simulated::{KINDS, families, put};
+use crate::simulated::{FILE_SYSTEM, KINDS, families, put};
 use crate::volumes::claim_name;
 
 /// How long histories are played in everyday tests.
@@ -37,7 +39,7 @@ fn interfere(world: &World) -> Option<String> {
             |kind: Kind| model.objects(&kind).into_iter().map(move |found| (kind.key(&found.key()), found));
         of(VOLUME).chain(of(CLAIM)).collect()
     };
-    Some(match world.choose(9) {
+    Some(match world.choose(11) {
         0 => return None,
         1..=3 => {
             let access_point = *world.pick(&ACCESS_POINTS)?;
@@ -59,6 +61,16 @@ fn interfere(world: &World) -> Option<String> {
             format!("a stranger edits {child}")
         }
         7 => {
+            let names: &[&str] = if world.choose(2) == 0 { &[] } else { &["team"] };
+            let spec = json!({"fileSystemID": FILE_SYSTEM, "allowedNamespaces": {"names": names}});
+            model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "policy"}, "spec": spec}));
+            format!("an administrator allows {names:?}")
+        }
+        8 => {
+            model.delete(&SHARED_FILE_SYSTEM.at("", "policy"));
+            "an administrator allows everybody".into()
+        }
+        9 => {
             let (child, found) = world.pick(&pair())?.clone();
             let labels = found.0["metadata"]["labels"].as_object().cloned().unwrap_or_default();
             let names: Vec<&String> = labels.keys().collect();
@@ -101,6 +113,9 @@ async fn script(world: &World) -> Result<(), String> {
         tokio::time::sleep(Duration::from_millis(world.choose(40_000))).await;
     }
     world.end_faults();
+    if world.choose(2) == 0 {
+        world.model.delete(&SHARED_FILE_SYSTEM.at("", "policy"));
+    }
     for pod in world.model.objects(&POD) {
         world.model.delete(&POD.key(&pod.key()));
     }
@@ -116,11 +131,17 @@ async fn script(world: &World) -> Result<(), String> {
     world.is_nothing_left_to_do(|_, _| families()).await
 }
 
-/// Every SharedVolume is Ready with its pair, there is nothing else, and the driver is installed.
+/// Every SharedVolume is Ready with its pair, or is not allowed; there is nothing else, and the driver is installed.
 fn ended_well(world: &World) -> Result<(), String> {
     let model = &world.model;
     let shared = model.objects(&SHARED_VOLUME);
+    let policy = model.object(&SHARED_FILE_SYSTEM.at("", "policy"));
+    let denies = policy.is_some_and(|policy| !rules::names_team(&policy));
     for one in &shared {
+        let reason = one.condition("Ready").map(|ready| ready["reason"].clone()).unwrap_or_default();
+        if denies && !one.deleting() && reason == SharedVolumeReason::NotAllowed.as_str() {
+            continue;
+        }
         let ready = one.condition("Ready").is_some_and(|ready| ready["status"] == "True");
         if one.deleting() || !ready {
             return Err(format!("in the end, {} is not ready: {}", one.name(), one.0));
@@ -131,7 +152,7 @@ fn ended_well(world: &World) -> Result<(), String> {
     }
     for kind in [VOLUME, CLAIM] {
         let there = model.objects(&kind).len();
-        if there != shared.len() {
+        if there > shared.len() || (there < shared.len() && !denies) {
             return Err(format!(
                 "in the end, there are {there} of {kind} for {} SharedVolumes",
                 shared.len()

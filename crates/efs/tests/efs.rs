@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "efs/allowed.rs"]
+mod allowed;
 #[path = "efs/change.rs"]
 mod change;
 #[path = "efs/create.rs"]

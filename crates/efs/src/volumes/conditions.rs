@@ -4,6 +4,7 @@ use aquifer_api::component::ComponentReason;
 use aquifer_api::efs::{ClaimRef, Phase, SharedVolumeReason, SharedVolumeStatus, VolumeRef};
 use aquifer_engine::{Condition, FailureReason, ObjectRef, Report, Seen, State, Why};
 
+use super::access::Verdict;
 use super::facts::{ClaimFacts, VolumeFacts};
 use super::world::World;
 use crate::message::{list, some};
@@ -69,6 +70,38 @@ pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Repo
     report(world, pair, not_ready(SharedVolumeReason::Conflict, message).warning())
 }
 
+pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str) -> Report {
+    let message = match pair.claim {
+        Some(_) => format!("{said}. The volume and claim that it has stay as they are"),
+        None => said.to_owned(),
+    };
+    report(world, pair, not_ready(SharedVolumeReason::NotAllowed, message).warning())
+}
+
+/// Whether it is allowed. Apart from Ready: what serves goes on serving when it is revoked.
+pub(super) fn allowed(verdict: &Verdict, report: &Report) -> Condition {
+    use SharedVolumeReason::{Allowed, AllowedUnknown, NotAllowed, Revoked, Unrestricted};
+    let denied = report.get("Ready").and_then(Condition::reason) == Some(NotAllowed);
+    let (state, reason, message) = match verdict {
+        Verdict::Allowed { by } => (State::True, Allowed, format!("SharedFileSystem {by} allows it")),
+        Verdict::Unrestricted => {
+            let message =
+                "no SharedFileSystem names the file system: every namespace may use all of its data";
+            (State::True, Unrestricted, message.to_owned())
+        }
+        Verdict::Denied(said) if denied => (State::False, NotAllowed, said.clone()),
+        Verdict::Denied(said) => {
+            let message =
+                format!("the volume and claim stay as they are, but new ones would not be made: {said}");
+            (State::False, Revoked, message)
+        }
+        Verdict::Unknown(why) => {
+            (State::Unknown, AllowedUnknown, format!("SharedFileSystems cannot be read: {why}"))
+        }
+    };
+    Condition::new("Allowed", state, reason, message)
+}
+
 pub(super) fn invalid(world: &World) -> Report {
     let message = "spec.fileSystemID is missing; set it to the ID of an EFS file system, for example fs-0123456789abcdef0";
     let condition = Condition::new("Ready", State::False, FailureReason::Invalid, message);
@@ -80,8 +113,8 @@ pub(super) fn namespace_ends(world: &World) -> Report {
     report(world, Pair::default(), not_ready(SharedVolumeReason::Terminating, message))
 }
 
-pub(super) fn unknown(world: &World, why: &Why) -> Report {
-    let message = format!("volumes or claims cannot be read: {why}");
+pub(super) fn unknown(world: &World, what: &str, why: &Why) -> Report {
+    let message = format!("{what} cannot be read: {why}");
     let condition = Condition::new("Ready", State::Unknown, SharedVolumeReason::Unknown, message);
     report(world, Pair::default(), condition)
 }
@@ -96,7 +129,7 @@ pub(super) fn summarize(report: &Report, deleting: bool, status: &mut SharedVolu
     let Some(ready) = report.get("Ready") else { return };
     let phase = match (ready.state, ready.reason::<Is>()) {
         (State::True, _) => Phase::Ready,
-        (_, Some(Is::Conflict)) => Phase::Failed,
+        (_, Some(Is::Conflict | Is::NotAllowed)) => Phase::Failed,
         (_, Some(Is::Deleting)) => Phase::Deleting,
         (_, Some(Is::InUse)) if deleting => Phase::Deleting,
         (_, Some(_)) => Phase::Pending,

@@ -10,6 +10,7 @@ use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, 
 use jiff::Timestamp;
 
 use self::ownership::{Belongs, claim_belongs, is_pair, volume_belongs};
+use super::access::{self, Tenancy, Verdict};
 use super::claim::claim_intent;
 use super::conditions::{self, Blocked, Pair};
 use super::data::Data;
@@ -51,7 +52,27 @@ impl<'a> Found<'a> {
     }
 }
 
-pub(super) fn decide(subject: &Subject, world: &World, now: Timestamp) -> Plan {
+pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Timestamp) -> Plan {
+    let wanted = subject.object.as_ref().filter(|shared| shared.deleting.is_none());
+    let Some(data) = wanted.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
+        return without_wish(subject, world, now);
+    };
+    let case = access::Case {
+        tenancy,
+        file_systems: &world.file_systems,
+        namespace: &subject.key.namespace,
+        labels: world.namespace_labels.as_ref(),
+    };
+    let verdict = case.judge(&data);
+    let mut plan = serve(subject, world, &data, &verdict, now);
+    if let Some(report) = &mut plan.status {
+        report.set(conditions::allowed(&verdict, report));
+    }
+    plan
+}
+
+/// It is gone, it is being deleted, or nobody knows what it wants.
+fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
     let Some(found) = classify(subject, world) else {
         return undecided(subject, world);
     };
@@ -61,21 +82,40 @@ pub(super) fn decide(subject: &Subject, world: &World, now: Timestamp) -> Plan {
     if shared.deleting.is_some() {
         return deleting(subject, world, &found, now);
     }
-    let Some(data) = shared.spec.as_ref().ok().and_then(Data::wanted) else {
-        return Plan::none().status(conditions::invalid(world));
+    Plan::none().status(conditions::invalid(world))
+}
+
+/// Makes or keeps the pair for the data that it wants.
+fn serve(subject: &Subject, world: &World, data: &Data, verdict: &Verdict, now: Timestamp) -> Plan {
+    let Some(found) = classify(subject, world) else {
+        return undecided(subject, world);
     };
     if let Some(thing) = found.foreign.first() {
         return Plan::none().wake_after(IN_THE_WAY).status(conditions::conflict(world, found.pair(), thing));
     }
-    if let Some((volume, claim)) = serving_pair(subject, &found, &data) {
-        return keep(subject, world, &found, volume, claim, &data);
+    // What serves goes on serving, whatever has been revoked.
+    if let Some((volume, claim)) = serving_pair(subject, &found, data) {
+        return keep(subject, world, &found, volume, claim, data);
     }
-    if let Some(begun) = begun_pair(subject, &found, &data) {
+    let begun = begun_pair(subject, &found, data);
+    match verdict {
+        Verdict::Allowed { .. } | Verdict::Unrestricted => {}
+        Verdict::Denied(said) => {
+            let plan = Plan::none().status(conditions::not_allowed(world, found.pair(), said));
+            // Half a pair serves nobody, and nobody may complete it.
+            return if begun.is_some() { delete_all(plan.hold(), &found, Step::delete) } else { plan };
+        }
+        Verdict::Unknown(why @ (Why::NotServed | Why::Unreachable(_))) => {
+            return Plan::none().status(conditions::unknown(world, "SharedFileSystems", why));
+        }
+        Verdict::Unknown(_) => return Plan::none(), // a matter of moments
+    }
+    if let Some(begun) = begun {
         if world.namespace_ends {
             // A new namespace of the same name would not wake us.
             return Plan::none().wake_after(IN_THE_WAY).status(conditions::namespace_ends(world));
         }
-        let [volume_step, claim_step] = make(subject, &data, begun);
+        let [volume_step, claim_step] = make(subject, data, begun);
         // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(conditions::provisioning(world, begun));
@@ -126,7 +166,7 @@ fn classify<'a>(subject: &Subject, world: &'a World) -> Option<Found<'a>> {
 fn undecided(subject: &Subject, world: &World) -> Plan {
     match (world.claim.why().or(world.volumes.why()), &subject.object) {
         (Some(why @ (Why::NotServed | Why::Unreachable(_))), Some(_)) => {
-            Plan::none().status(conditions::unknown(world, why))
+            Plan::none().status(conditions::unknown(world, "volumes or claims", why))
         }
         _ => Plan::none(),
     }

@@ -4,6 +4,7 @@
 //! objects; `volume` and `claim` are what we make.
 
 mod absence;
+mod access;
 mod claim;
 mod conditions;
 mod data;
@@ -23,8 +24,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::fields::FIELDS;
-use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_VOLUME, VOLUME};
+use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::{driver, labels};
+pub use access::{FileSystemFacts, Tenancy};
 pub use data::Data;
 pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};
 pub use names::{claim_name, volume_name};
@@ -47,9 +49,12 @@ type Subject = aquifer_engine::Subject<SharedVolumeSpec, SharedVolumeStatus>;
 /// Field manager and name in logs and metrics.
 pub const NAME: &str = "aquifer-efs-volumes";
 
-/// The controller; it has no settings.
+/// The controller.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Volumes;
+pub struct Volumes {
+    /// Who may use a file system that no SharedFileSystem names.
+    pub tenancy: Tenancy,
+}
 
 #[async_trait]
 impl Controller for Volumes {
@@ -68,7 +73,10 @@ impl Controller for Volumes {
     fn watches(&self) -> Vec<Watch> {
         let owned = format!("{}=true", labels::OWNED);
         vec![
-            Watch::subjects(SHARED_VOLUME).grouped(data_group_of),
+            Watch::subjects(SHARED_VOLUME).grouped(data_group_of).topics(topics_of),
+            Watch::new(SHARED_FILE_SYSTEM, |found| Wakes::Topic(file_system_of(found)))
+                .topics(|found| vec![file_system_of(found)])
+                .facts(|found| json!({"spec": found.0["spec"]})),
             Watch::new(VOLUME, wake_owner)
                 .labelled(&owned)
                 .named_by(owner_selector)
@@ -80,7 +88,8 @@ impl Controller for Volumes {
                 .marked(UPSTREAM_MARKS)
                 .marked(facts::BIND_COMPLETED)
                 .keep(&["/spec", "/status/phase"]),
-            Watch::new(NAMESPACE, |_| Wakes::NoKey).facts(|_| Value::Null),
+            Watch::new(NAMESPACE, |namespace| Wakes::Topic(namespace_topic(namespace.name())))
+                .facts(|namespace| json!({"labels": namespace.at("/metadata/labels")})),
             Watch::new(COMPONENT, |_| Wakes::AllKeys).named(driver::COMPONENT).facts(readiness),
         ]
     }
@@ -98,12 +107,26 @@ impl Controller for Volumes {
     }
 
     fn decide(&self, subject: &Subject, world: &World, now: Timestamp) -> Plan {
-        decide::decide(subject, world, now)
+        decide::decide(subject, world, self.tenancy, now)
     }
 
     fn summarize(&self, report: &Report, deleting: bool, status: &mut SharedVolumeStatus) {
         conditions::summarize(report, deleting, status);
     }
+}
+
+/// What a SharedVolume is about: its file system and its namespace, which decide whether it is allowed.
+fn topics_of(shared: &Object) -> Vec<String> {
+    vec![file_system_of(shared), namespace_topic(shared.namespace())]
+}
+
+/// The file system that a SharedVolume or a SharedFileSystem names. No namespace has such a topic.
+pub(crate) fn file_system_of(object: &Object) -> String {
+    object.text("/spec/fileSystemID").to_owned()
+}
+
+fn namespace_topic(namespace: &str) -> String {
+    format!("namespace/{namespace}")
 }
 
 /// Whom a volume or claim belongs to: our annotation, or the labels of aws-efs-operator where that is missing.

@@ -23,3 +23,18 @@ pub(super) fn owner_selector(key: &Key) -> String {
     let labels = owner_labels(key).into_iter().map(|(name, value)| format!("{name}={value}"));
     labels.collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_selector_asks_for_the_labels_and_leaves_a_name_out_that_no_label_can_hold() {
+        let selector = |name: &str| owner_selector(&Key::namespaced("team", name));
+        let owned = format!("{}=true,{}=team", labels::OWNED, labels::OWNER_NAMESPACE);
+        let parts =
+            |text: &str| text.split(',').map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(parts(&selector("data")), parts(&format!("{owned},{}=data", labels::OWNER_NAME)));
+        assert_eq!(parts(&selector(&"x".repeat(64))), parts(&owned));
+    }
+}

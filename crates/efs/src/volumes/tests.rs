@@ -12,6 +12,7 @@ use crate::binder::{PVC_PROTECTION, binder};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
 use crate::names::{driver, labels};
 
+mod access;
 mod plans;
 
 const FS: &str = "fs-0123456789abcdef0";
@@ -37,7 +38,7 @@ fn claim() -> ObjectRef {
 fn start() -> Sim<Volumes> {
     let model = Arc::new(Model::default());
     model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
-    Sim::new(Volumes, model)
+    Sim::new(Volumes::default(), model)
 }
 
 fn put(sim: &Sim<Volumes>, access_point: &str) {
@@ -363,7 +364,7 @@ async fn the_intents_of_volume_and_claim_have_the_hashes_that_earlier_versions_w
     for (namespace, name, access_point, volume_hash, claim_hash) in cases {
         let model = Arc::new(Model::default());
         model.put(&NAMESPACE, json!({"metadata": {"name": namespace}}));
-        let sim = Sim::new(Volumes, model);
+        let sim = Sim::new(Volumes::default(), model);
         let mut spec = json!({"fileSystemID": FS});
         if let Some(access_point) = access_point {
             spec["accessPointID"] = json!(access_point);
@@ -403,7 +404,8 @@ async fn the_intent_of_an_adopted_volume_has_the_hash_that_earlier_versions_wrot
     assert_eq!(sim.model.object(&volume()).unwrap().annotation(INTENT), Some("26054f4f0aa502e1"));
 }
 
-/// What is in the status of a SharedVolume, to the byte: an upgrade must find nothing to write.
+/// What is in the status of a SharedVolume, to the byte: an upgrade must find nothing to write. (The condition `Allowed` came later, and cost
+/// each SharedVolume one write.)
 #[tokio::test]
 async fn the_status_is_written_in_every_situation_as_earlier_versions_wrote_it() {
     let mut seen = Vec::new();

@@ -1,19 +1,21 @@
 //! What is looked at for one SharedVolume. Looks, does not judge.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
-use aquifer_engine::{OWNER_UID, Object, Seen, View, reason_in};
+use aquifer_engine::{OWNER_UID, Object, Seen, View, Why, reason_in};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::absence::{History, OtherHalf, must_be_proved};
+use super::access::FileSystemFacts;
 use super::data::Data;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
 use super::{LINGERING, Subject, UNSEEN, data_group};
-use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
+use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
 
 /// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
@@ -30,6 +32,10 @@ pub struct World {
     pub pods: Option<Seen<Vec<String>>>,
     /// Whether the namespace is going away.
     pub namespace_ends: bool,
+    /// The labels of the namespace; none when it is not there.
+    pub namespace_labels: Option<BTreeMap<String, String>>,
+    /// The SharedFileSystems that name the file system; not looked at for one that is being deleted.
+    pub file_systems: Seen<Vec<FileSystemFacts>>,
     /// The first of the other SharedVolumes of the namespace that mean the same data.
     pub duplicates: Vec<String>,
     /// What the driver has reported of itself.
@@ -53,14 +59,19 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
         view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &claim.key.name))
     });
     let prove_volumes = must_be_proved(history, other_half(&claim_half, view.now()));
+    // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
+    let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
     World {
         volumes: volumes(subject, view, prove_volumes, claim.present()),
         pods,
-        // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
-        namespace_ends: view
-            .get(&NAMESPACE.at("", &subject.key.namespace))
+        namespace_ends: namespace
             .known()
             .is_some_and(|namespace| namespace.as_ref().is_none_or(Object::deleting)),
+        namespace_labels: namespace.present().map(|namespace| {
+            let labels = namespace.at("/labels");
+            labels.and_then(|labels| BTreeMap::deserialize(labels).ok()).unwrap_or_default()
+        }),
+        file_systems: file_systems(subject, view),
         duplicates: duplicates(subject, view),
         driver: view
             .cached(&COMPONENT.at("", driver::COMPONENT))
@@ -119,6 +130,18 @@ fn volumes(
             found.extend(seen.present().map(VolumeFacts::of));
         }
         found
+    })
+}
+
+/// As the cache has them: who may use what is changed seldom, and a change wakes whom it concerns.
+fn file_systems(subject: &Subject, view: &View<'_>) -> Seen<Vec<FileSystemFacts>> {
+    let shared = subject.object.as_ref().filter(|shared| shared.deleting.is_none());
+    let Some(data) = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
+        return Seen::Unknown(Why::Reading);
+    };
+    view.cached_topic(&SHARED_FILE_SYSTEM, &data.file_system).map(|names| {
+        let found = names.iter().map(|name| view.cached(&SHARED_FILE_SYSTEM.key(name)));
+        found.filter_map(|one| Some(FileSystemFacts::of(one.present()?, &subject.key.namespace))).collect()
     })
 }
 

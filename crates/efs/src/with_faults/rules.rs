@@ -6,9 +6,10 @@ use std::time::Duration;
 use aquifer_engine::model::{Change, USER};
 use aquifer_engine::simulation::World;
 use aquifer_engine::{OWNER_UID, Object, ObjectRef};
+use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::kinds::{CLAIM, SHARED_VOLUME, VOLUME};
+use crate::kinds::{CLAIM, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::volumes::{NAME, claim_name, volume_name};
 
 /// How late a deletion of ours may land after it was decided.
@@ -30,6 +31,8 @@ pub(super) fn is_served(shared: &Object, at: impl Fn(&ObjectRef) -> Option<Objec
 /// What has happened up to one moment.
 #[derive(Default)]
 struct Past {
+    /// Since when the SharedFileSystem does not allow the namespace.
+    denied_since: Option<Instant>,
     state: BTreeMap<ObjectRef, Object>,
     /// By uid and spec of a SharedVolume: when it last had its pair.
     served: BTreeMap<(String, String), Instant>,
@@ -72,8 +75,15 @@ impl Past {
 pub(super) fn hold(world: &World) -> Result<(), String> {
     let mut past = Past::default();
     for change in world.model.changes_since(0) {
+        if change.target.kind == SHARED_FILE_SYSTEM {
+            let denies = change.after().is_some_and(|policy| !names_team(&policy));
+            past.denied_since = denies.then(|| past.denied_since.unwrap_or(change.at));
+        }
         if ![SHARED_VOLUME, VOLUME, CLAIM].contains(&change.target.kind) {
             continue;
+        }
+        if change.target.kind == VOLUME && change.by == NAME && change.before().is_none() {
+            may_be_made(&past, &change)?;
         }
         if change.by != USER && change.begins_to_go() {
             may_be_deleted(&past, &change)?;
@@ -84,6 +94,21 @@ pub(super) fn hold(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+pub(super) fn names_team(policy: &Object) -> bool {
+    let names = policy.at("/spec/allowedNamespaces/names").and_then(Value::as_array);
+    names.into_iter().flatten().any(|name| name == "team")
+}
+
+/// No volume is made that has not been allowed for longer than what is seen may be old.
+fn may_be_made(past: &Past, change: &Change) -> Result<(), String> {
+    match past.denied_since {
+        Some(since) if since + SEEN < change.at => {
+            Err(format!("{} was made, which has not been allowed since {since:?}", change.target))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// No half of a pair goes that belongs to a SharedVolume and is as its spec says.

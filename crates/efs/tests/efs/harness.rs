@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use aquifer_efs::driver::{Driver, Management};
+use aquifer_efs::file_systems::FileSystems;
 use aquifer_efs::volumes::{self, Volumes};
 use aquifer_lab::install::Account;
 use aquifer_lab::kit::{Exclusive, Pool, Proxied, TestCluster};
@@ -13,7 +14,8 @@ pub use aquifer_lab::kit::{DEADLINE, Operator, absent, condition, edit, show, un
 /// Starts the family under an account.
 pub fn start(account: &Account, driver: Driver) -> Operator {
     Operator::start(account, |controllers| {
-        controllers.run(Volumes);
+        controllers.run(Volumes::default());
+        controllers.run(FileSystems);
         controllers.run(driver);
     })
 }
@@ -26,7 +28,7 @@ pub fn installed_operator(test: &TestCluster) -> Operator {
 /// Starts, behind a fault proxy, an operator for SharedVolumes only, so that every write that it makes is about them.
 pub fn volumes_operator(proxied: &Proxied) -> Operator {
     proxied.operator(|controllers| {
-        controllers.run(Volumes);
+        controllers.run(Volumes::default());
         controllers.run(Driver { management: Management::External, ..Driver::default() });
     })
 }

@@ -120,7 +120,7 @@ async fn an_uninstall_that_is_cut_off_anywhere_is_simply_run_again() -> Result<(
     client_proxy.kubeconfig(test.cluster.admin_token(), &client_file)?;
     let start = || {
         proxied.operator(|controllers| {
-            controllers.run(Volumes);
+            controllers.run(Volumes::default());
             controllers.run(Driver::default());
         })
     };

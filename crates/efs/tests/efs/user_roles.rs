@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use aquifer_api::efs::SharedVolume;
+use aquifer_api::shared_file_system::SharedFileSystem;
 use aquifer_lab::eventually;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -54,6 +55,10 @@ async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
             elsewhere.list(&kube::api::ListParams::default()).await.is_err(),
             "{role} sees another namespace"
         );
+        let policies: Api<SharedFileSystem> =
+            Api::all(test.cluster.client_as(role, &["system:authenticated"])?);
+        let error = policies.list(&kube::api::ListParams::default()).await.unwrap_err().to_string();
+        assert!(error.contains("forbidden"), "{role} sees what administrators allow: {error}");
     }
     Ok(())
 }

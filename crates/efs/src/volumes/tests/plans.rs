@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason as Is;
-use aquifer_engine::{EventType, Plan};
+use aquifer_engine::{EventType, Plan, Step};
 
 use super::*;
 
@@ -108,6 +108,9 @@ async fn half_a_pair_is_completed_only_where_it_could_have_been_begun_now() {
         let before = uid(&sim, &left);
         sim.model.delete(&gone);
         sim.model.edit(&left, edit);
+        let stages = decided(&sim).await.stages;
+        let makes = |step: &Step| matches!(step, Step::Apply(child) if child.target == gone);
+        assert_eq!(stages.iter().flat_map(|stage| &stage.steps).any(makes), used, "line {at}");
         settle(&sim).await;
         assert_eq!(reason(&sim), "Bound", "line {at}");
         assert_eq!(handle(&sim), format!("{FS}::{AP}"), "line {at}");
@@ -223,6 +226,8 @@ fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
         claim: Seen::Unknown(unknown()),
         pods: None,
         namespace_ends: false,
+        namespace_labels: None,
+        file_systems: Seen::Unknown(unknown()),
         duplicates: Vec::new(),
         driver: Seen::Unknown(unknown()),
     };
@@ -247,4 +252,20 @@ async fn while_only_the_volume_is_left_the_finalizer_stays() {
     sim.model.edit(&volume(), |doc| doc["metadata"]["finalizers"] = json!([]));
     settle(&sim).await;
     assert!(sim.model.object(&shared()).is_none());
+}
+
+#[tokio::test]
+async fn that_only_kubernetes_itself_still_protects_a_claim_is_no_news_for_two_minutes() {
+    let sim = ready().await;
+    let now = sim.now().to_string();
+    for gone in [shared(), volume(), claim()] {
+        sim.model.delete(&gone);
+        sim.model.edit(&gone, |doc| doc["metadata"]["deletionTimestamp"] = json!(now));
+    }
+    assert_eq!(sim.model.object(&claim()).unwrap().finalizers(), [PVC_PROTECTION]);
+    for (seconds, says) in [(10, Some(Is::Deleting)), (120, Some(Is::InUse))] {
+        sim.advance(seconds);
+        let said = decided(&sim).await.status.and_then(|report| report.get("Ready")?.reason::<Is>());
+        assert_eq!(said, says, "{seconds} s later");
+    }
 }

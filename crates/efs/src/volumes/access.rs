@@ -1,0 +1,154 @@
+//! Whether a SharedVolume may have the data that it asks for. Pure.
+
+use std::collections::BTreeMap;
+
+use aquifer_api::shared_file_system::SharedFileSystemSpec;
+use aquifer_engine::{Object, Seen, Why};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
+use serde::{Deserialize, Serialize};
+
+use super::data::Data;
+
+/// Who may use a file system that no SharedFileSystem names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tenancy {
+    /// Everybody.
+    #[default]
+    Open,
+    /// Nobody.
+    Restricted,
+}
+
+/// What a SharedFileSystem says to one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FileSystemFacts {
+    /// Its name.
+    pub name: String,
+    /// Whether it names the namespace.
+    pub names: bool,
+    /// The labels of namespaces that it allows besides.
+    pub selector: Option<LabelSelector>,
+    /// The access points that the namespace may use; none means all.
+    pub access_points: Option<Vec<String>>,
+    /// Whether the root may be mounted.
+    pub root: bool,
+}
+
+impl FileSystemFacts {
+    /// Reads a SharedFileSystem. One that cannot be read allows nothing.
+    pub(super) fn of(object: &Object, namespace: &str) -> Self {
+        let name = object.name().to_owned();
+        let spec = object.at("/spec").and_then(|spec| SharedFileSystemSpec::deserialize(spec).ok());
+        let Some(spec) = spec else { return Self { name, ..Self::default() } };
+        let listed = spec.allowed_access_points.map(|all| {
+            let of_it = all.into_iter().filter(|one| one.namespace == namespace);
+            of_it.flat_map(|one| one.access_points).collect()
+        });
+        Self {
+            name,
+            names: spec.allowed_namespaces.names.iter().any(|name| name == namespace),
+            selector: spec.allowed_namespaces.selector,
+            access_points: listed,
+            root: spec.allow_root.unwrap_or_default(),
+        }
+    }
+
+    fn allows_namespace(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
+        let selects = |selector: &LabelSelector| {
+            // One that cannot be read selects nothing.
+            let selector = Selector::try_from(selector.clone()).ok();
+            selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels))
+        };
+        self.names || self.selector.as_ref().is_some_and(selects)
+    }
+}
+
+/// What was found out.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// This SharedFileSystem allows it.
+    Allowed { by: String },
+    /// Nobody says anything about this file system, and that is enough.
+    Unrestricted,
+    /// It is not allowed; who must change what.
+    Denied(String),
+    /// It cannot be known now.
+    Unknown(Why),
+}
+
+/// What is looked at for a verdict.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub tenancy: Tenancy,
+    /// The SharedFileSystems that name the file system.
+    pub file_systems: &'a Seen<Vec<FileSystemFacts>>,
+    pub namespace: &'a str,
+    /// The labels of the namespace; none when it is not there.
+    pub labels: Option<&'a BTreeMap<String, String>>,
+}
+
+impl Case<'_> {
+    /// Several SharedFileSystems add up: one that allows it is enough.
+    pub fn judge(&self, data: &Data) -> Verdict {
+        let found = match self.file_systems {
+            Seen::Known { value, .. } => value.as_slice(),
+            // Also when the cluster says that it has no such kind: what is made by mistake could not be taken away again.
+            Seen::Unknown(why) => return Verdict::Unknown(why.clone()),
+        };
+        if found.is_empty() {
+            return match self.tenancy {
+                Tenancy::Open => Verdict::Unrestricted,
+                Tenancy::Restricted => Verdict::Denied(self.unnamed(data)),
+            };
+        }
+        let mut denied = None;
+        for one in found {
+            match self.refusal(one, data) {
+                None => return Verdict::Allowed { by: one.name.clone() },
+                // What is refused to a namespace that is allowed says more.
+                Some((allowed, said)) if allowed || denied.is_none() => denied = Some(said),
+                Some(_) => {}
+            }
+        }
+        Verdict::Denied(denied.unwrap_or_default())
+    }
+
+    fn unnamed(&self, Data { file_system, .. }: &Data) -> String {
+        let namespace = self.namespace;
+        format!(
+            "no SharedFileSystem names {file_system}, and this cluster allows only what one allows; ask an administrator of the cluster \
+             to make one for {file_system} that allows the namespace {namespace}"
+        )
+    }
+
+    /// Why one of them does not allow it, and whether it allows the namespace at least.
+    fn refusal(&self, one: &FileSystemFacts, data: &Data) -> Option<(bool, String)> {
+        let Data { file_system, access_point } = data;
+        let (name, namespace) = (&one.name, self.namespace);
+        if !one.allows_namespace(self.labels) {
+            let said = format!(
+                "SharedFileSystem {name} does not allow the namespace {namespace} to use {file_system}; ask an administrator of the \
+                 cluster to add it to spec.allowedNamespaces"
+            );
+            return Some((false, said));
+        }
+        match (access_point, &one.access_points) {
+            (None, _) if !one.root => {
+                let said = format!(
+                    "SharedFileSystem {name} does not allow the root of {file_system}; set spec.accessPointID here, or ask an \
+                     administrator of the cluster to set spec.allowRoot"
+                );
+                Some((true, said))
+            }
+            (Some(point), Some(listed)) if !listed.contains(point) => {
+                let said = format!(
+                    "SharedFileSystem {name} does not allow {point} to the namespace {namespace}; use another access point, or ask an \
+                     administrator of the cluster to add it to spec.allowedAccessPoints"
+                );
+                Some((true, said))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Who may have what: SharedVolumes under SharedFileSystems.
+
+use super::*;
+use crate::kinds::SHARED_FILE_SYSTEM;
+use crate::volumes::Tenancy;
+
+fn allow(sim: &Sim<Volumes>, spec: Value) {
+    let mut spec = spec;
+    spec["fileSystemID"] = json!(FS);
+    sim.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "data"}, "spec": spec}));
+}
+
+fn condition(sim: &Sim<Volumes>, kind: &str) -> (String, String, String) {
+    let object = sim.model.object(&shared()).expect("the SharedVolume");
+    let found = object.condition(kind).cloned().unwrap_or_default();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"), text("message"))
+}
+
+fn is_made(sim: &Sim<Volumes>) -> bool {
+    sim.model.object(&volume()).is_some() || sim.model.object(&claim()).is_some()
+}
+
+fn restricted() -> Sim<Volumes> {
+    let sim = start();
+    Sim::new(Volumes { tenancy: Tenancy::Restricted }, Arc::clone(&sim.model))
+}
+
+#[tokio::test]
+async fn what_is_allowed_follows_from_namespaces_access_points_and_root() {
+    let by_name = json!({"names": ["team"]});
+    let by_label = json!({"selector": {"matchLabels": {"storage": "yes"}}});
+    let points = |namespace: &str, point: &str| json!([{"namespace": namespace, "accessPoints": [point]}]);
+    let table = [
+        ("nobody is named", json!({}), AP, Some("spec.allowedNamespaces")),
+        (
+            "another namespace",
+            json!({"allowedNamespaces": {"names": ["other"]}}),
+            AP,
+            Some("spec.allowedNamespaces"),
+        ),
+        ("by name", json!({"allowedNamespaces": by_name}), AP, None),
+        ("by label", json!({"allowedNamespaces": by_label}), AP, None),
+        ("by an empty selector", json!({"allowedNamespaces": {"selector": {}}}), AP, None),
+        (
+            "by a label that it has not",
+            json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "no"}}}}),
+            AP,
+            Some("spec.allowedNamespaces"),
+        ),
+        (
+            "a selector that cannot be read",
+            json!({"allowedNamespaces": {"selector": {"matchExpressions": [
+            {"key": "storage", "operator": "Near", "values": ["yes"]}]}}}),
+            AP,
+            Some("spec.allowedNamespaces"),
+        ),
+        ("the root", json!({"allowedNamespaces": by_name}), "", Some("spec.allowRoot")),
+        ("the root is allowed", json!({"allowedNamespaces": by_name, "allowRoot": true}), "", None),
+        (
+            "its access point",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": points("team", AP)}),
+            AP,
+            None,
+        ),
+        (
+            "another access point",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": points("team", OTHER)}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "the access point of another namespace",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": points("other", AP)}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "an access point of a namespace that is not allowed",
+            json!({"allowedAccessPoints": points("team", AP)}),
+            AP,
+            Some("spec.allowedNamespaces"),
+        ),
+    ];
+    for (what, spec, access_point, refused) in table {
+        for sim in [start(), restricted()] {
+            sim.model.edit(&NAMESPACE.at("", "team"), |doc| {
+                doc["metadata"]["labels"] = json!({"storage": "yes"});
+            });
+            allow(&sim, spec.clone());
+            put(&sim, access_point);
+            settle(&sim).await;
+            let (state, reason, message) = condition(&sim, "Ready");
+            match refused {
+                None => assert_eq!((state.as_str(), is_made(&sim)), ("True", true), "{what}: {message}"),
+                Some(field) => {
+                    assert_eq!((reason.as_str(), is_made(&sim)), ("NotAllowed", false), "{what}: {message}");
+                    assert!(
+                        message.contains(field) && message.contains("administrator"),
+                        "{what}: {message}"
+                    );
+                    assert_eq!(sim.model.object(&shared()).unwrap().text("/status/phase"), "Failed");
+                }
+            }
+            assert_eq!(sim.settle().await.writes, 0, "{what}: it rests");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_system_that_nobody_names_is_free_to_all_with_a_warning_or_to_nobody() {
+    for access_point in [AP, ""] {
+        let sim = start();
+        put(&sim, access_point);
+        settle(&sim).await;
+        let (state, reason, message) = condition(&sim, "Allowed");
+        assert_eq!(
+            (reason_of(&sim), state.as_str(), reason.as_str()),
+            ("Bound".into(), "True", "Unrestricted")
+        );
+        assert!(message.contains("every namespace"), "{message}");
+
+        let sim = restricted();
+        put(&sim, access_point);
+        settle(&sim).await;
+        let (_, reason, message) = condition(&sim, "Ready");
+        assert_eq!((reason.as_str(), is_made(&sim)), ("NotAllowed", false));
+        assert!(message.contains(FS) && message.contains("administrator"), "{message}");
+    }
+}
+
+fn reason_of(sim: &Sim<Volumes>) -> String {
+    condition(sim, "Ready").1
+}
+
+#[tokio::test]
+async fn one_of_several_that_allows_it_is_enough() {
+    let sim = start();
+    allow(&sim, json!({}));
+    let other = json!({"fileSystemID": FS, "allowedNamespaces": {"names": ["team"]}});
+    sim.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "other"}, "spec": other}));
+    put(&sim, AP);
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "Bound");
+    assert!(condition(&sim, "Allowed").2.contains("SharedFileSystem other"));
+}
+
+#[tokio::test]
+async fn revoking_never_cuts_what_serves_and_denies_what_is_new() {
+    let sim = start();
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}}));
+    put(&sim, AP);
+    settle(&sim).await;
+    let before = [uid(&sim, &volume()), uid(&sim, &claim())];
+    allow(&sim, json!({"allowedNamespaces": {"names": ["other"]}}));
+    settle(&sim).await;
+    assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
+    let (state, reason, message) = condition(&sim, "Allowed");
+    assert_eq!((reason_of(&sim).as_str(), state.as_str(), reason.as_str()), ("Bound", "False", "Revoked"));
+    assert!(message.contains("stay as they are"), "{message}");
+    // Another access point would be another pair. The old one stays: its pods go on.
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
+    assert_eq!(reason_of(&sim), "NotAllowed");
+    // Allowed again, it moves.
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}}));
+    settle(&sim).await;
+    assert_eq!((reason_of(&sim).as_str(), handle(&sim)), ("Bound", format!("{FS}::{OTHER}")));
+    // What was revoked can still be deleted.
+    allow(&sim, json!({}));
+    sim.model.delete(&shared());
+    settle(&sim).await;
+    assert!(sim.model.object(&shared()).is_none() && !is_made(&sim));
+}
+
+#[tokio::test]
+async fn half_a_pair_is_not_completed_when_it_is_not_allowed_any_more() {
+    let sim = start();
+    sim.model.refuse(&claim(), aquifer_engine::cluster::ApiError::Forbidden("a quota".into()));
+    put(&sim, AP);
+    sim.settle().await;
+    assert!(sim.model.object(&volume()).is_some() && sim.model.object(&claim()).is_none());
+    allow(&sim, json!({}));
+    settle(&sim).await;
+    assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
+}
+
+#[tokio::test]
+async fn labels_that_a_namespace_gets_count_at_once() {
+    let sim = start();
+    allow(&sim, json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "yes"}}}}));
+    put(&sim, AP);
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "NotAllowed");
+    sim.model.edit(&NAMESPACE.at("", "team"), |doc| doc["metadata"]["labels"] = json!({"storage": "yes"}));
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "Bound");
+}
+
+#[tokio::test]
+async fn while_shared_file_systems_cannot_be_read_what_serves_is_kept_and_nothing_is_made() {
+    let sim = ready().await;
+    let before = [uid(&sim, &volume()), uid(&sim, &claim())];
+    sim.model.serve(&SHARED_FILE_SYSTEM, false);
+    settle(&sim).await;
+    assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
+    assert_eq!((reason_of(&sim).as_str(), condition(&sim, "Allowed").0.as_str()), ("Bound", "Unknown"));
+
+    let sim = start();
+    sim.model.serve(&SHARED_FILE_SYSTEM, false);
+    put(&sim, AP);
+    settle(&sim).await;
+    let (state, _, message) = condition(&sim, "Ready");
+    assert_eq!((state.as_str(), is_made(&sim)), ("Unknown", false));
+    assert!(message.contains("SharedFileSystems cannot be read"), "{message}");
+    sim.model.serve(&SHARED_FILE_SYSTEM, true);
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "Bound");
+}
