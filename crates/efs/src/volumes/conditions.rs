@@ -81,7 +81,8 @@ pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str) -> Report {
 /// Whether it is allowed. Apart from Ready: what serves goes on serving when it is revoked.
 pub(super) fn allowed(verdict: &Verdict, report: &Report) -> Condition {
     use SharedVolumeReason::{Allowed, AllowedUnknown, NotAllowed, Revoked, Unrestricted};
-    let denied = report.get("Ready").and_then(Condition::reason) == Some(NotAllowed);
+    let ready = report.get("Ready").and_then(|ready| ready.reason::<SharedVolumeReason>());
+    let denied = ready == Some(NotAllowed);
     let (state, reason, message) = match verdict {
         Verdict::Allowed { by } => (State::True, Allowed, format!("SharedFileSystem {by} allows it")),
         Verdict::Unrestricted => {
