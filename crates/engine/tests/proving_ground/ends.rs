@@ -152,8 +152,8 @@ fn is_little_kept(scene: &Scene, long: bool) -> Result<(), String> {
         let (whose, thing) = what.split_once(": ").unwrap_or_default();
         let keys = if whose.ends_with(WELLS) || whose.ends_with(LEAVERS) { wells } else { springs };
         let most = match thing {
-            // A gate that a slow watch left behind goes with the next pass of its key.
-            "answers" | "lists" | "gates" if !long => continue,
+            // A gate that a slow watch left behind goes with the next pass of its key, and so does the slot of a key that is gone.
+            "answers" | "lists" | "gates" | "slots" if !long => continue,
             "slots" | "compared Secrets" | "answers" => keys,
             "polled questions" if whose.ends_with(GAUGES) => 1,
             "targets of effects" => 1,
