@@ -161,7 +161,7 @@ aquifer_base::reasons! {
         Deleting,
         /// Not Ready: an object of another owner has a name that we need.
         Conflict,
-        /// Not Ready: the administrator does not allow it.
+        /// Not Ready, and not Allowed: the administrator does not allow it.
         NotAllowed,
         /// Allowed: a SharedFileSystem says so.
         Allowed,
@@ -173,7 +173,7 @@ aquifer_base::reasons! {
         AllowedUnknown,
         /// Not Ready: the namespace is being deleted.
         Terminating,
-        /// Ready is not known: volumes or claims cannot be read.
+        /// Ready is not known: volumes, claims or SharedFileSystems cannot be read.
         Unknown,
         /// Duplicate: another SharedVolume of the namespace means the same data.
         SameAccessPoint,

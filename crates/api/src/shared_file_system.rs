@@ -1,5 +1,5 @@
-//! `SharedFileSystem`: the administrator says which namespaces may use an EFS file system through SharedVolumes, and how.
-//! Who is allowed what follows from it is decided elsewhere.
+//! `SharedFileSystem`: the administrator says which namespaces may use an EFS file system through SharedVolumes, and how. Which
+//! SharedVolumes it allows is decided with each of them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
     category = "aquifer",
     status = "SharedFileSystemStatus",
     derive = "PartialEq",
-    doc = "Which namespaces may use an EFS file system through SharedVolumes, and how. Only what a SharedFileSystem of the file system allows is allowed; several of one file system add up.",
+    doc = "Which namespaces may use an EFS file system through SharedVolumes, and how. Where several name one file system, one that allows the namespace and the access point is enough.",
     printcolumn(name = "File System", type_ = "string", json_path = ".spec.fileSystemID"),
     printcolumn(name = "Root", type_ = "boolean", json_path = ".spec.allowRoot"),
-    printcolumn(name = "Volumes", type_ = "integer", json_path = ".status.sharedVolumes"),
+    printcolumn(name = "Shared Volumes", type_ = "integer", json_path = ".status.sharedVolumes"),
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -44,7 +44,8 @@ pub struct SharedFileSystemSpec {
     #[serde(default, skip_serializing_if = "AllowedNamespaces::is_empty")]
     pub allowed_namespaces: AllowedNamespaces,
 
-    /// Which access points these namespaces may use. Left out, they may use all; otherwise each only those that are listed for it.
+    /// Which access points these namespaces may use. Left out, they may use all; otherwise each only those that are listed for it, and
+    /// with an empty list none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
@@ -62,7 +63,7 @@ pub struct SharedFileSystemSpec {
 pub struct AllowedNamespaces {
     /// Names of namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1000))]
+    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "set"))]
     pub names: Vec<String>,
     /// Labels of namespaces. An empty selector selects all; left out, none is selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +85,7 @@ pub struct AllowedAccessPoints {
     pub namespace: String,
     /// Their IDs, for example fsap-0123456789abcdef0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1000))]
+    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "set"))]
     pub access_points: Vec<String>,
 }
 

@@ -4,6 +4,7 @@ use aquifer_api::component::{ComponentReason, ObjectState};
 use aquifer_api::efs::{SharedVolume, SharedVolumeReason};
 use aquifer_api::openshift;
 use aquifer_api::shared_file_system::{SharedFileSystem, SharedFileSystemReason};
+use aquifer_base::Reason as _;
 use aquifer_engine::process::Runnable;
 use aquifer_engine::{FailureReason, PauseReason};
 use aquifer_family::{
@@ -81,8 +82,15 @@ impl Family for Efs {
         words.extend(Word::reasons::<SharedVolumeReason>("SharedVolume"));
         words.extend(Word::reasons::<SharedFileSystemReason>("SharedFileSystem"));
         words.extend(Word::reasons::<ComponentReason>("Component"));
-        for kind in ["SharedVolume", "SharedFileSystem", "Component"] {
+        for kind in ["SharedVolume", "Component"] {
             words.extend(Word::reasons::<FailureReason>(kind));
+        }
+        // Nothing is written for it but its status: what is refused cannot be said there.
+        let own = [FailureReason::Invalid, FailureReason::InternalError, FailureReason::Retrying];
+        let own = own.map(FailureReason::as_str);
+        let all = Word::reasons::<FailureReason>("SharedFileSystem");
+        words.extend(all.filter(|word| own.contains(&word.word.as_str())));
+        for kind in ["SharedVolume", "SharedFileSystem", "Component"] {
             words.extend(Word::reasons::<PauseReason>(kind));
         }
         words
@@ -106,8 +114,8 @@ impl Family for Efs {
     fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AQUIFER_EFS_DRIVER", "managed".to_owned()),
-            ("AQUIFER_EFS_NAMESPACE", driver::DEFAULT_NAMESPACE.to_owned()),
             ("AQUIFER_EFS_TENANCY", "Open".to_owned()),
+            ("AQUIFER_EFS_NAMESPACE", driver::DEFAULT_NAMESPACE.to_owned()),
             ("AQUIFER_EFS_TOLERATIONS", "*".to_owned()),
         ]
     }

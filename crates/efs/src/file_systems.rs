@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::fields::FIELDS;
 use crate::kinds::{SHARED_FILE_SYSTEM, SHARED_VOLUME};
-use crate::volumes::file_system_of;
+use crate::volumes::{file_system_of, file_system_topic};
 
 /// Field manager and name in logs and metrics.
 pub const NAME: &str = "aquifer-efs-file-systems";
@@ -58,7 +58,7 @@ impl Controller for FileSystems {
     fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> Self::World {
         let spec = subject.object.as_ref().and_then(|known| known.spec.as_ref().ok());
         let file_system = spec.map(|spec| spec.file_system_id.as_str()).unwrap_or_default();
-        view.cached_topic(&SHARED_VOLUME, file_system)
+        view.cached_topic(&SHARED_VOLUME, &file_system_topic(file_system))
     }
 
     fn decide(&self, subject: &SubjectOf<Self>, users: &Self::World, _: Timestamp) -> Plan {
@@ -77,14 +77,11 @@ impl Controller for FileSystems {
 }
 
 fn report(spec: &SharedFileSystemSpec, users: &[Key]) -> Report {
-    let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
-    for user in users {
-        *namespaces.entry(&user.namespace).or_default() += 1;
-    }
+    let (status, namespaces) = used_by(users);
     let selector = spec.allowed_namespaces.selector.clone().map(Selector::try_from).transpose();
     let ready = match selector {
         Ok(_) => {
-            let message = format!("{} SharedVolumes in {} namespaces name it", users.len(), namespaces.len());
+            let message = format!("SharedVolumes that name it: {}, namespaces: {namespaces}", users.len());
             Condition::new("Ready", State::True, SharedFileSystemReason::Enforced, message)
         }
         Err(why) => {
@@ -92,6 +89,15 @@ fn report(spec: &SharedFileSystemSpec, users: &[Key]) -> Report {
             Condition::new("Ready", State::False, SharedFileSystemReason::BadSelector, message).warning()
         }
     };
+    Report::new(&status).condition(ready)
+}
+
+/// Who uses it, and how many namespaces that are.
+fn used_by(users: &[Key]) -> (SharedFileSystemStatus, usize) {
+    let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
+    for user in users {
+        *namespaces.entry(&user.namespace).or_default() += 1;
+    }
     let shown = namespaces.iter().take(SHOWN).map(|(namespace, shared_volumes)| NamespaceUse {
         namespace: (*namespace).to_owned(),
         shared_volumes: *shared_volumes,
@@ -101,7 +107,7 @@ fn report(spec: &SharedFileSystemSpec, users: &[Key]) -> Report {
         namespaces: shown.collect(),
         ..SharedFileSystemStatus::default()
     };
-    Report::new(&status).condition(ready)
+    (status, namespaces.len())
 }
 
 #[cfg(test)]
@@ -137,12 +143,20 @@ mod tests {
     #[tokio::test]
     async fn it_says_who_uses_it() {
         let found = status(json!({})).await;
-        assert_eq!(found.text("/status/message"), "3 SharedVolumes in 2 namespaces name it");
+        assert_eq!(found.text("/status/message"), "SharedVolumes that name it: 3, namespaces: 2");
         assert_eq!(found.0["status"]["sharedVolumes"], 3);
         let namespaces =
             json!([{"namespace": "a", "sharedVolumes": 2}, {"namespace": "b", "sharedVolumes": 1}]);
         assert_eq!(found.0["status"]["namespaces"], namespaces);
         assert_eq!(found.condition("Ready").unwrap()["reason"], "Enforced");
+    }
+
+    #[test]
+    fn the_first_hundred_namespaces_are_named_and_all_are_counted() {
+        let users: Vec<Key> =
+            (0..150).map(|number| Key::namespaced(format!("n{number:03}"), "data")).collect();
+        let (status, namespaces) = used_by(&users);
+        assert_eq!((status.shared_volumes, status.namespaces.len(), namespaces), (Some(150), SHOWN, 150));
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ pub(crate) struct Flags {
         default_value = "Open",
         value_name = "WHO"
     )]
-    tenancy: TenancyFlag,
+    tenancy: Tenancy,
     /// Namespace of the driver's node plugin
     #[arg(id = "efs-namespace", long = "efs-namespace", env = "AQUIFER_EFS_NAMESPACE", default_value = driver::DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     namespace: NamespaceName,
@@ -89,16 +89,6 @@ enum Manager {
     External,
 }
 
-/// Who may use a file system that no SharedFileSystem names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "PascalCase")]
-enum TenancyFlag {
-    /// Every namespace, with all of its data
-    Open,
-    /// No namespace
-    Restricted,
-}
-
 /// All of them in one value; a list would be one flag for each.
 #[derive(Clone)]
 struct Tolerations(Vec<Toleration>);
@@ -109,10 +99,7 @@ fn tolerations(text: &str) -> Result<Tolerations, ConfigError> {
 
 impl Flags {
     pub(crate) fn tenancy(matches: &ArgMatches) -> Result<Tenancy, clap::Error> {
-        Ok(match Self::from_arg_matches(matches)?.tenancy {
-            TenancyFlag::Open => Tenancy::Open,
-            TenancyFlag::Restricted => Tenancy::Restricted,
-        })
+        Ok(Self::from_arg_matches(matches)?.tenancy)
     }
 
     /// The driver as the flags describe it.

@@ -111,7 +111,7 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
         seen(prop::option::of(claim())),
         prop::option::of(seen(texts())),
         any::<bool>(),
-        prop::option::of(prop::collection::btree_map(text(), text(), 0..3)),
+        seen(prop::option::of(prop::collection::btree_map(text(), text(), 0..3))),
         seen(prop::collection::vec(file_system(), 0..3)),
         texts(),
         seen(prop::option::of(driver_facts())),
@@ -136,9 +136,9 @@ fn file_system() -> impl Strategy<Value = FileSystemFacts> {
     let selector = prop::collection::btree_map(text(), text(), 0..3)
         .prop_map(|labels| LabelSelector { match_labels: Some(labels), ..LabelSelector::default() });
     (text(), any::<bool>(), prop::option::of(selector), prop::option::of(texts()), any::<bool>()).prop_map(
-        |(name, names, selector, access_points, root)| FileSystemFacts {
+        |(name, names_namespace, selector, access_points, root)| FileSystemFacts {
             name,
-            names,
+            names_namespace,
             selector,
             access_points,
             root,

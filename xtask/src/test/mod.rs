@@ -147,7 +147,7 @@ pub async fn run(args: &Args) -> Result<()> {
 /// Prints the end of a run, and ends the process when something failed.
 fn sum_up(total: &Tally, times: &Times, args: &Args) -> Result<()> {
     println!();
-    for said in total.last_words() {
+    for said in total.said_by_failed() {
         println!("{said}");
     }
     for broken in &total.broken {

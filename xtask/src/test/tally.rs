@@ -16,16 +16,17 @@ pub struct Tally {
     pub ignored: usize,
     /// What failed: test programs, and checks.
     pub broken: Vec<String>,
-    /// What the failed tests said last, said again at the end: before it there is much that others said.
-    last_words: Vec<String>,
+    /// What the failed tests said, said again at the end: before it there is much that others said.
+    said_by_failed: Vec<String>,
     /// Tests that failed, as the program lists them.
     named: Vec<String>,
     /// Whether the lines are those of a failed test.
     in_failure: bool,
 }
 
-/// So much of what a failed test said is said again, in characters.
-const LAST_WORDS: usize = 6_000;
+/// So much of what a failed test said is said again, in characters: its beginning and its end.
+const FIRST: usize = 2_000;
+const LAST: usize = 4_000;
 
 impl Tally {
     pub fn add(&mut self, other: Tally) {
@@ -33,15 +34,19 @@ impl Tally {
         self.failed += other.failed;
         self.ignored += other.ignored;
         self.broken.extend(other.broken);
-        self.last_words.extend(other.last_words);
+        self.said_by_failed.extend(other.said_by_failed);
     }
 
-    /// What a failed test said, without its beginning when that is long.
-    pub fn last_words(&self) -> impl Iterator<Item = String> {
-        self.last_words.iter().map(|said| {
-            let left_out = said.chars().count().saturating_sub(LAST_WORDS);
-            let rest: String = said.chars().skip(left_out).collect();
-            if left_out == 0 { rest } else { format!("({left_out} characters are left out here)\n{rest}") }
+    /// What each failed test said, without the middle when that is long.
+    pub fn said_by_failed(&self) -> impl Iterator<Item = String> {
+        self.said_by_failed.iter().map(|said| {
+            let length = said.chars().count();
+            if length <= FIRST + LAST {
+                return said.clone();
+            }
+            let (first, last): (String, String) =
+                (said.chars().take(FIRST).collect(), said.chars().skip(length - LAST).collect());
+            format!("{first}\n({} characters are left out here)\n{last}", length - FIRST - LAST)
         })
     }
 
@@ -59,12 +64,12 @@ impl Tally {
             self.in_failure = false;
         }
         if self.in_failure {
-            match self.last_words.last_mut().filter(|_| heading.is_none()) {
+            match self.said_by_failed.last_mut().filter(|_| heading.is_none()) {
                 Some(said) => {
                     said.push('\n');
                     said.push_str(words);
                 }
-                None => self.last_words.push(words.to_owned()),
+                None => self.said_by_failed.push(words.to_owned()),
             }
         }
         if let Some(result) = line.strip_prefix("test result: ") {
@@ -164,16 +169,17 @@ mod tests {
         let text = "test good ... ok\ntest bad ... FAILED\n\nsuccesses:\n\n---- good stdout ----\nfine\n\n\nsuccesses:\n    good\n\n\
             failures:\n\n---- bad stdout ----\nthe reason\n  more of it\n\nfailures:\n    bad\n";
         let tally = read(text.as_bytes(), std::io::sink());
-        let said: Vec<String> = tally.last_words().collect();
+        let said: Vec<String> = tally.said_by_failed().collect();
         assert_eq!(said, ["---- bad stdout ----\nthe reason\n  more of it\n"]);
     }
 
     #[test]
-    fn the_end_of_long_words_is_kept() {
-        let long = "x".repeat(2 * LAST_WORDS);
-        let text = format!("test bad ... FAILED\n---- bad stdout ----\n{long}\nthe end\n");
-        let said = read(text.as_bytes(), std::io::sink()).last_words().next().unwrap();
-        assert!(said.ends_with("\nthe end") && said.chars().count() < LAST_WORDS + 100, "{}", said.len());
+    fn of_what_is_long_the_beginning_and_the_end_are_kept() {
+        let long = "x".repeat(2 * (FIRST + LAST));
+        let text = format!("test bad ... FAILED\n---- bad stdout ----\nthe beginning\n{long}\nthe end\n");
+        let said = read(text.as_bytes(), std::io::sink()).said_by_failed().next().unwrap();
+        assert!(said.contains("\nthe beginning\n") && said.ends_with("\nthe end"), "{said}");
+        assert!(said.chars().count() < FIRST + LAST + 100, "{}", said.len());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use aquifer_api::shared_file_system::SharedFileSystemSpec;
 use aquifer_engine::{Object, Seen, Why};
+use clap::ValueEnum;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 use serde::{Deserialize, Serialize};
@@ -11,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::data::Data;
 
 /// Who may use a file system that no SharedFileSystem names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
 pub enum Tenancy {
-    /// Everybody.
+    /// Every namespace, with all of its data
     #[default]
     Open,
-    /// Nobody.
+    /// No namespace
     Restricted,
 }
 
@@ -26,7 +28,7 @@ pub struct FileSystemFacts {
     /// Its name.
     pub name: String,
     /// Whether it names the namespace.
-    pub names: bool,
+    pub names_namespace: bool,
     /// The labels of namespaces that it allows besides.
     pub selector: Option<LabelSelector>,
     /// The access points that the namespace may use; none means all.
@@ -47,20 +49,25 @@ impl FileSystemFacts {
         });
         Self {
             name,
-            names: spec.allowed_namespaces.names.iter().any(|name| name == namespace),
+            names_namespace: spec.allowed_namespaces.names.iter().any(|name| name == namespace),
             selector: spec.allowed_namespaces.selector,
             access_points: listed,
             root: spec.allow_root.unwrap_or_default(),
         }
     }
 
-    fn allows_namespace(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
-        let selects = |selector: &LabelSelector| {
-            // One that cannot be read selects nothing.
-            let selector = Selector::try_from(selector.clone()).ok();
-            selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels))
-        };
-        self.names || self.selector.as_ref().is_some_and(selects)
+    /// Whether it allows the namespace with these labels, when they are known.
+    fn allows_namespace(&self, labels: &Seen<Option<BTreeMap<String, String>>>) -> Result<bool, Why> {
+        // A selector that cannot be read selects nothing.
+        let selector = self.selector.clone().and_then(|selector| Selector::try_from(selector).ok());
+        match (selector, labels) {
+            _ if self.names_namespace => Ok(true),
+            (None, _) => Ok(false),
+            (Some(selector), Seen::Known { value, .. }) => {
+                Ok(value.as_ref().is_some_and(|labels| selector.matches(labels)))
+            }
+            (Some(_), Seen::Unknown(why)) => Err(why.clone()),
+        }
     }
 }
 
@@ -85,11 +92,11 @@ pub(super) struct Case<'a> {
     pub file_systems: &'a Seen<Vec<FileSystemFacts>>,
     pub namespace: &'a str,
     /// The labels of the namespace; none when it is not there.
-    pub labels: Option<&'a BTreeMap<String, String>>,
+    pub labels: &'a Seen<Option<BTreeMap<String, String>>>,
 }
 
 impl Case<'_> {
-    /// Several SharedFileSystems add up: one that allows it is enough.
+    /// Each SharedFileSystem is judged by itself: one that allows all of it is enough.
     pub fn judge(&self, data: &Data) -> Verdict {
         let found = match self.file_systems {
             Seen::Known { value, .. } => value.as_slice(),
@@ -102,16 +109,18 @@ impl Case<'_> {
                 Tenancy::Restricted => Verdict::Denied(self.unnamed(data)),
             };
         }
-        let mut denied = None;
+        let (mut denied, mut unknown) = (None, None);
         for one in found {
-            match self.refusal(one, data) {
-                None => return Verdict::Allowed { by: one.name.clone() },
+            match one.allows_namespace(self.labels).map(|allowed| (allowed, self.refusal(one, allowed, data)))
+            {
+                Err(why) => unknown = Some(why),
+                Ok((_, None)) => return Verdict::Allowed { by: one.name.clone() },
                 // What is refused to a namespace that is allowed says more.
-                Some((allowed, said)) if allowed || denied.is_none() => denied = Some(said),
-                Some(_) => {}
+                Ok((allowed, Some(said))) if allowed || denied.is_none() => denied = Some(said),
+                Ok(_) => {}
             }
         }
-        Verdict::Denied(denied.unwrap_or_default())
+        unknown.map_or_else(|| Verdict::Denied(denied.unwrap_or_default()), Verdict::Unknown)
     }
 
     fn unnamed(&self, Data { file_system, .. }: &Data) -> String {
@@ -122,32 +131,25 @@ impl Case<'_> {
         )
     }
 
-    /// Why one of them does not allow it, and whether it allows the namespace at least.
-    fn refusal(&self, one: &FileSystemFacts, data: &Data) -> Option<(bool, String)> {
+    /// Why one of them does not allow it.
+    fn refusal(&self, one: &FileSystemFacts, allows_namespace: bool, data: &Data) -> Option<String> {
         let Data { file_system, access_point } = data;
         let (name, namespace) = (&one.name, self.namespace);
-        if !one.allows_namespace(self.labels) {
-            let said = format!(
+        if !allows_namespace {
+            return Some(format!(
                 "SharedFileSystem {name} does not allow the namespace {namespace} to use {file_system}; ask an administrator of the \
                  cluster to add it to spec.allowedNamespaces"
-            );
-            return Some((false, said));
+            ));
         }
         match (access_point, &one.access_points) {
-            (None, _) if !one.root => {
-                let said = format!(
-                    "SharedFileSystem {name} does not allow the root of {file_system}; set spec.accessPointID here, or ask an \
+            (None, _) if !one.root => Some(format!(
+                "SharedFileSystem {name} does not allow the root of {file_system}; set spec.accessPointID here, or ask an \
                      administrator of the cluster to set spec.allowRoot"
-                );
-                Some((true, said))
-            }
-            (Some(point), Some(listed)) if !listed.contains(point) => {
-                let said = format!(
-                    "SharedFileSystem {name} does not allow {point} to the namespace {namespace}; use another access point, or ask an \
+            )),
+            (Some(point), Some(listed)) if !listed.contains(point) => Some(format!(
+                "SharedFileSystem {name} does not allow {point} to the namespace {namespace}; use another access point, or ask an \
                      administrator of the cluster to add it to spec.allowedAccessPoints"
-                );
-                Some((true, said))
-            }
+            )),
             _ => None,
         }
     }

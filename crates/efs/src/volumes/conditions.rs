@@ -71,18 +71,16 @@ pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Repo
 }
 
 pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str) -> Report {
-    let message = match pair.claim {
-        Some(_) => format!("{said}. The volume and claim that it has stay as they are"),
-        None => said.to_owned(),
+    let message = match (pair.volume, pair.claim) {
+        (None, None) => said.to_owned(),
+        _ => format!("{said}. What it has of a volume and claim stays as it is"),
     };
     report(world, pair, not_ready(SharedVolumeReason::NotAllowed, message).warning())
 }
 
 /// Whether it is allowed. Apart from Ready: what serves goes on serving when it is revoked.
-pub(super) fn allowed(verdict: &Verdict, report: &Report) -> Condition {
+pub(super) fn allowed(verdict: &Verdict, serves: bool) -> Condition {
     use SharedVolumeReason::{Allowed, AllowedUnknown, NotAllowed, Revoked, Unrestricted};
-    let ready = report.get("Ready").and_then(|ready| ready.reason::<SharedVolumeReason>());
-    let denied = ready == Some(NotAllowed);
     let (state, reason, message) = match verdict {
         Verdict::Allowed { by } => (State::True, Allowed, format!("SharedFileSystem {by} allows it")),
         Verdict::Unrestricted => {
@@ -90,11 +88,11 @@ pub(super) fn allowed(verdict: &Verdict, report: &Report) -> Condition {
                 "no SharedFileSystem names the file system: every namespace may use all of its data";
             (State::True, Unrestricted, message.to_owned())
         }
-        Verdict::Denied(said) if denied => (State::False, NotAllowed, said.clone()),
+        Verdict::Denied(said) if !serves => (State::False, NotAllowed, said.clone()),
         Verdict::Denied(said) => {
             let message =
                 format!("the volume and claim stay as they are, but new ones would not be made: {said}");
-            (State::False, Revoked, message)
+            return Condition::new("Allowed", State::False, Revoked, message).warning();
         }
         Verdict::Unknown(why) => {
             (State::Unknown, AllowedUnknown, format!("SharedFileSystems cannot be read: {why}"))

@@ -61,12 +61,22 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
         tenancy,
         file_systems: &world.file_systems,
         namespace: &subject.key.namespace,
-        labels: world.namespace_labels.as_ref(),
+        labels: &world.namespace_labels,
     };
     let verdict = case.judge(&data);
-    let mut plan = serve(subject, world, &data, &verdict, now);
+    let Some(found) = classify(subject, world) else {
+        return undecided(subject, world);
+    };
+    let serving = serving_pair(subject, &found, &data);
+    let mut plan = match serving {
+        // What serves goes on serving, whatever has been revoked. What is in the way of a name of ours comes first.
+        Some((volume, claim)) if found.foreign.is_empty() => {
+            keep(subject, world, &found, volume, claim, &data)
+        }
+        _ => serve(subject, world, &found, &data, &verdict, now),
+    };
     if let Some(report) = &mut plan.status {
-        report.set(conditions::allowed(&verdict, report));
+        report.set(conditions::allowed(&verdict, serving.is_some()));
     }
     plan
 }
@@ -85,25 +95,25 @@ fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
     Plan::none().status(conditions::invalid(world))
 }
 
-/// Makes or keeps the pair for the data that it wants.
-fn serve(subject: &Subject, world: &World, data: &Data, verdict: &Verdict, now: Timestamp) -> Plan {
-    let Some(found) = classify(subject, world) else {
-        return undecided(subject, world);
-    };
+/// Makes a pair for the data that it wants, where it has none that serves.
+fn serve(
+    subject: &Subject,
+    world: &World,
+    found: &Found<'_>,
+    data: &Data,
+    verdict: &Verdict,
+    now: Timestamp,
+) -> Plan {
     if let Some(thing) = found.foreign.first() {
         return Plan::none().wake_after(IN_THE_WAY).status(conditions::conflict(world, found.pair(), thing));
     }
-    // What serves goes on serving, whatever has been revoked.
-    if let Some((volume, claim)) = serving_pair(subject, &found, data) {
-        return keep(subject, world, &found, volume, claim, data);
-    }
-    let begun = begun_pair(subject, &found, data);
+    let begun = begun_pair(subject, found, data);
     match verdict {
         Verdict::Allowed { .. } | Verdict::Unrestricted => {}
         Verdict::Denied(said) => {
             let plan = Plan::none().status(conditions::not_allowed(world, found.pair(), said));
             // Half a pair serves nobody, and nobody may complete it.
-            return if begun.is_some() { delete_all(plan.hold(), &found, Step::delete) } else { plan };
+            return if begun.is_some() { delete_all(plan.hold(), found, Step::delete) } else { plan };
         }
         Verdict::Unknown(why @ (Why::NotServed | Why::Unreachable(_))) => {
             return Plan::none().status(conditions::unknown(world, "SharedFileSystems", why));
@@ -120,7 +130,7 @@ fn serve(subject: &Subject, world: &World, data: &Data, verdict: &Verdict, now: 
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(conditions::provisioning(world, begun));
     }
-    tear_down(world, &found, now)
+    tear_down(world, found, now)
 }
 
 /// Splits what is seen into ours and foreign. None when something is not known.

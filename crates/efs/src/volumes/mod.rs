@@ -1,7 +1,7 @@
 //! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
 //!
-//! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `facts` reads
-//! objects; `volume` and `claim` are what we make.
+//! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `access` says whether the
+//! administrator allows it. `facts` reads objects; `volume` and `claim` are what we make.
 
 mod absence;
 mod access;
@@ -43,6 +43,9 @@ const OVERDUE: i64 = 120;
 /// Seconds after which it is asked whether the other half of a pair that goes, and that no cache shows, is really gone. When many
 /// pairs are deleted at once Kubernetes needs more than a minute; `aquifer efs uninstall` waits for two.
 const UNSEEN: i64 = 90;
+
+/// Where the labels of a namespace are kept: what is looked at of it is nothing else.
+const LABELS: &str = "labelsOfNamespace";
 
 type Subject = aquifer_engine::Subject<SharedVolumeSpec, SharedVolumeStatus>;
 
@@ -89,7 +92,7 @@ impl Controller for Volumes {
                 .marked(facts::BIND_COMPLETED)
                 .keep(&["/spec", "/status/phase"]),
             Watch::new(NAMESPACE, |namespace| Wakes::Topic(namespace_topic(namespace.name())))
-                .facts(|namespace| json!({"labels": namespace.at("/metadata/labels")})),
+                .facts(|namespace| json!({LABELS: namespace.at("/metadata/labels")})),
             Watch::new(COMPONENT, |_| Wakes::AllKeys).named(driver::COMPONENT).facts(readiness),
         ]
     }
@@ -120,9 +123,13 @@ fn topics_of(shared: &Object) -> Vec<String> {
     vec![file_system_of(shared), namespace_topic(shared.namespace())]
 }
 
-/// The file system that a SharedVolume or a SharedFileSystem names. No namespace has such a topic.
+/// The topic of the file system that a SharedVolume or a SharedFileSystem names.
 pub(crate) fn file_system_of(object: &Object) -> String {
-    object.text("/spec/fileSystemID").to_owned()
+    file_system_topic(object.text("/spec/fileSystemID"))
+}
+
+pub(crate) fn file_system_topic(id: &str) -> String {
+    format!("file-system/{id}")
 }
 
 fn namespace_topic(namespace: &str) -> String {

@@ -14,7 +14,7 @@ use super::access::FileSystemFacts;
 use super::data::Data;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
-use super::{LINGERING, Subject, UNSEEN, data_group};
+use super::{LABELS, LINGERING, Subject, UNSEEN, data_group, file_system_topic};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
 
@@ -33,7 +33,7 @@ pub struct World {
     /// Whether the namespace is going away.
     pub namespace_ends: bool,
     /// The labels of the namespace; none when it is not there.
-    pub namespace_labels: Option<BTreeMap<String, String>>,
+    pub namespace_labels: Seen<Option<BTreeMap<String, String>>>,
     /// The SharedFileSystems that name the file system; not looked at for one that is being deleted.
     pub file_systems: Seen<Vec<FileSystemFacts>>,
     /// The first of the other SharedVolumes of the namespace that mean the same data.
@@ -67,10 +67,7 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
         namespace_ends: namespace
             .known()
             .is_some_and(|namespace| namespace.as_ref().is_none_or(Object::deleting)),
-        namespace_labels: namespace.present().map(|namespace| {
-            let labels = namespace.at("/labels");
-            labels.and_then(|labels| BTreeMap::deserialize(labels).ok()).unwrap_or_default()
-        }),
+        namespace_labels: namespace.map(|namespace| namespace.map(|namespace| labels(&namespace))),
         file_systems: file_systems(subject, view),
         duplicates: duplicates(subject, view),
         driver: view
@@ -139,10 +136,27 @@ fn file_systems(subject: &Subject, view: &View<'_>) -> Seen<Vec<FileSystemFacts>
     let Some(data) = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
         return Seen::Unknown(Why::Reading);
     };
-    view.cached_topic(&SHARED_FILE_SYSTEM, &data.file_system).map(|names| {
-        let found = names.iter().map(|name| view.cached(&SHARED_FILE_SYSTEM.key(name)));
-        found.filter_map(|one| Some(FileSystemFacts::of(one.present()?, &subject.key.namespace))).collect()
-    })
+    let (names, read_at) = match view.cached_topic(&SHARED_FILE_SYSTEM, &file_system_topic(&data.file_system))
+    {
+        Seen::Known { value, read_at } => (value, read_at),
+        Seen::Unknown(why) => return Seen::Unknown(why),
+    };
+    let mut found = Vec::new();
+    for name in &names {
+        match view.cached(&SHARED_FILE_SYSTEM.key(name)) {
+            // Without one of them it is not known what is allowed.
+            Seen::Unknown(why) => return Seen::Unknown(why),
+            Seen::Known { value, .. } => {
+                found.extend(value.map(|one| FileSystemFacts::of(&one, &subject.key.namespace)));
+            }
+        }
+    }
+    Seen::Known { value: found, read_at }
+}
+
+fn labels(namespace: &Object) -> BTreeMap<String, String> {
+    let labels = namespace.at(&format!("/{LABELS}"));
+    labels.and_then(|labels| BTreeMap::deserialize(labels).ok()).unwrap_or_default()
 }
 
 fn duplicates(subject: &Subject, view: &View<'_>) -> Vec<String> {

@@ -59,6 +59,9 @@ async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
             Api::all(test.cluster.client_as(role, &["system:authenticated"])?);
         let error = policies.list(&kube::api::ListParams::default()).await.unwrap_err().to_string();
         assert!(error.contains("forbidden"), "{role} sees what administrators allow: {error}");
+        let spec = serde_json::from_value(json!({"fileSystemID": FILE_SYSTEM}))?;
+        let made = policies.create(&dry_run, &SharedFileSystem::new("mine", spec)).await;
+        assert!(made.unwrap_err().to_string().contains("forbidden"), "{role} says who is allowed");
     }
     Ok(())
 }

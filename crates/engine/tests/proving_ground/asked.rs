@@ -14,6 +14,8 @@ use crate::family::{Kinds, well_status};
 
 /// How long an owner waits for a reply that must wait.
 const WITHIN: Duration = Duration::from_secs(30);
+/// What a server sees may be so old: a watch that stalls is listed again after less.
+const BEHIND: Duration = Duration::from_mins(5);
 /// A server remembers so long that something is not there.
 const ABSENT: Duration = Duration::from_secs(5);
 
@@ -70,8 +72,7 @@ impl Asked {
         }
         for Reply { well, told, asked_at, told_at } in &*self.told.lock().unwrap() {
             let stored = versions.get(well).map(Vec::as_slice).unwrap_or_default();
-            let before = stored.iter().take_while(|(at, _)| at <= told_at);
-            let mut wells = before.filter_map(|(_, well)| well.as_ref());
+            let mut wells = held_within(stored, *asked_at - BEHIND, *told_at);
             let good = match told {
                 Told::NotYet => true,
                 Told::Granted(amount) => wells.any(|well| well_status(well).allotted == Some(*amount)),
@@ -84,6 +85,19 @@ impl Asked {
         }
         Ok(())
     }
+}
+
+/// What was there at some moment of this time.
+fn held_within(
+    stored: &[(Instant, Option<Object>)],
+    from: Instant,
+    to: Instant,
+) -> impl Iterator<Item = &Object> {
+    stored.iter().enumerate().filter_map(move |(number, (since, well))| {
+        let until = stored.get(number + 1).map(|(next, _)| *next);
+        let held = *since <= to && until.is_none_or(|until| until >= from);
+        well.as_ref().filter(|_| held)
+    })
 }
 
 /// Whether there was nothing at some moment of this time.

@@ -108,7 +108,7 @@ async fn what_is_allowed_follows_from_namespaces_access_points_and_root() {
 }
 
 #[tokio::test]
-async fn a_file_system_that_nobody_names_is_free_to_all_with_a_warning_or_to_nobody() {
+async fn a_file_system_that_nobody_names_is_free_to_all_and_says_so_or_to_nobody() {
     for access_point in [AP, ""] {
         let sim = start();
         put(&sim, access_point);
@@ -187,7 +187,7 @@ async fn half_a_pair_is_not_completed_when_it_is_not_allowed_any_more() {
 }
 
 #[tokio::test]
-async fn labels_that_a_namespace_gets_count_at_once() {
+async fn labels_that_a_namespace_gets_count() {
     let sim = start();
     allow(&sim, json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "yes"}}}}));
     put(&sim, AP);
@@ -217,4 +217,40 @@ async fn while_shared_file_systems_cannot_be_read_what_serves_is_kept_and_nothin
     sim.model.serve(&SHARED_FILE_SYSTEM, true);
     settle(&sim).await;
     assert_eq!(reason_of(&sim), "Bound");
+}
+
+#[tokio::test]
+async fn restricting_a_cluster_cuts_nothing_that_serves() {
+    let open = ready().await;
+    let before = [uid(&open, &volume()), uid(&open, &claim())];
+    let sim = Sim::new(Volumes { tenancy: Tenancy::Restricted }, Arc::clone(&open.model));
+    settle(&sim).await;
+    assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
+    assert_eq!((reason_of(&sim).as_str(), condition(&sim, "Allowed").1.as_str()), ("Bound", "Revoked"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_and_an_empty_list_allow_nothing() {
+    for spec in [
+        json!({"allowedNamespaces": "team"}),
+        json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": []}),
+    ] {
+        let sim = start();
+        allow(&sim, spec.clone());
+        put(&sim, AP);
+        settle(&sim).await;
+        assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false), "{spec}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_is_not_called_revoked() {
+    let sim = start();
+    sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    put(&sim, AP);
+    settle(&sim).await;
+    allow(&sim, json!({}));
+    settle(&sim).await;
+    let (_, reason, _) = condition(&sim, "Allowed");
+    assert_eq!((reason_of(&sim).as_str(), reason.as_str()), ("Conflict", "NotAllowed"));
 }

@@ -226,7 +226,7 @@ fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
         claim: Seen::Unknown(unknown()),
         pods: None,
         namespace_ends: false,
-        namespace_labels: None,
+        namespace_labels: Seen::Unknown(unknown()),
         file_systems: Seen::Unknown(unknown()),
         duplicates: Vec::new(),
         driver: Seen::Unknown(unknown()),

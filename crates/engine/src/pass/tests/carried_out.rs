@@ -83,7 +83,7 @@ async fn what_is_written_carries_the_name_of_its_controller() {
 }
 
 #[tokio::test]
-async fn children_of_ours_that_the_plan_has_no_word_for_go_and_no_others() {
+async fn children_of_ours_or_a_predecessor_that_the_plan_has_no_word_for_go_and_no_others() {
     let model = model();
     let ours = uid(&model);
     let unnamed = marked(&model, "unnamed", &ours);
