@@ -2,8 +2,10 @@
 {{- with .Values.efs }}
 - name: AQUIFER_EFS_DRIVER
   value: {{ .driver | quote }}
+{{- if ne .tenancy "Open" }}
 - name: AQUIFER_EFS_TENANCY
   value: {{ .tenancy | quote }}
+{{- end }}
 - name: AQUIFER_EFS_NAMESPACE
   value: {{ .namespace | quote }}
 - name: AQUIFER_EFS_TOLERATIONS

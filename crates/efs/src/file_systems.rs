@@ -11,12 +11,11 @@ use aquifer_engine::{
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
-use kube::core::Selector;
 use serde_json::json;
 
 use crate::fields::FIELDS;
 use crate::kinds::{SHARED_FILE_SYSTEM, SHARED_VOLUME};
-use crate::volumes::{file_system_of, file_system_topic};
+use crate::volumes::{file_system_of, file_system_topic, readable};
 
 /// Field manager and name in logs and metrics.
 pub const NAME: &str = "aquifer-efs-file-systems";
@@ -78,7 +77,7 @@ impl Controller for FileSystems {
 
 fn report(spec: &SharedFileSystemSpec, users: &[Key]) -> Report {
     let (status, namespaces) = used_by(users);
-    let selector = spec.allowed_namespaces.selector.clone().map(Selector::try_from).transpose();
+    let selector = spec.allowed_namespaces.selector.as_ref().map(readable).transpose();
     let ready = match selector {
         Ok(_) => {
             let message = format!("SharedVolumes that name it: {}, namespaces: {namespaces}", users.len());
@@ -160,10 +159,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_selector_that_cannot_be_read_is_reported() {
-        let found =
-            status(json!({"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]})).await;
-        let ready = found.condition("Ready").unwrap();
-        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("BadSelector")), "{ready}");
+    async fn a_selector_that_kubernetes_would_not_take_is_reported() {
+        // The second would select every namespace.
+        for (operator, values) in [("Near", json!(["b"])), ("NotIn", json!([])), ("Exists", json!(["b"]))] {
+            let selector =
+                json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
+            let ready = status(selector).await.condition("Ready").cloned().unwrap();
+            assert_eq!(
+                (&ready["status"], &ready["reason"]),
+                (&json!("False"), &json!("BadSelector")),
+                "{ready}"
+            );
+        }
     }
 }

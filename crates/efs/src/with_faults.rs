@@ -11,7 +11,7 @@ use aquifer_base::Reason as _;
 use aquifer_engine::simulation::{
     PATIENCE, Played, QUIET, Tape, World, first_difference, play, search_as_told,
 };
-use aquifer_engine::{Kind, Object, ObjectRef, reason_in};
+use aquifer_engine::{Key, Kind, Object, ObjectRef, reason_in};
 use serde::Deserialize as _;
 use serde_json::json;
 
@@ -20,13 +20,15 @@ use crate::driver::SHARED_VOLUME_CRD;
 use crate::kinds::{CLAIM, COMPONENT, CRD, NAMESPACE, POD, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
 use crate::simulated::{FILE_SYSTEM, KINDS, families, put};
-use crate::volumes::claim_name;
+use crate::volumes::{claim_name, volume_name};
 
 /// How long histories are played in everyday tests.
 const EVERYDAY: Duration = Duration::from_secs(4);
 /// How much happens in the histories of a full run.
 const FULL: usize = 100_000;
 const NAMES: [&str; 3] = ["data", "logs", "scratch"];
+/// One that is made when nothing goes wrong any more.
+const LATE: &str = "late";
 const ACCESS_POINTS: [&str; 3] = ["fsap-a", "fsap-b", "fsap-c"];
 
 /// One thing that somebody does.
@@ -119,7 +121,11 @@ async fn script(world: &World) -> Result<(), String> {
     for pod in world.model.objects(&POD) {
         world.model.delete(&POD.key(&pod.key()));
     }
-    let rests = world.rests(QUIET, PATIENCE).await;
+    let mut rests = world.rests(QUIET, PATIENCE).await;
+    if denies(world) {
+        put(world, LATE, ACCESS_POINTS[0]);
+        rests &= world.rests(QUIET, PATIENCE).await;
+    }
     rules::hold(world)?;
     if !rests {
         return Err("it never comes to rest".into());
@@ -131,12 +137,19 @@ async fn script(world: &World) -> Result<(), String> {
     world.is_nothing_left_to_do(|_, _| families()).await
 }
 
+fn denies(world: &World) -> bool {
+    let policy = world.model.object(&SHARED_FILE_SYSTEM.at("", "policy"));
+    policy.is_some_and(|policy| !rules::names_team(&policy))
+}
+
 /// Every SharedVolume is Ready with its pair, or is not allowed; there is nothing else, and the driver is installed.
 fn ended_well(world: &World) -> Result<(), String> {
     let model = &world.model;
     let shared = model.objects(&SHARED_VOLUME);
-    let policy = model.object(&SHARED_FILE_SYSTEM.at("", "policy"));
-    let denies = policy.is_some_and(|policy| !rules::names_team(&policy));
+    let denies = denies(world);
+    if denies && model.object(&VOLUME.at("", &volume_name(&Key::namespaced("team", LATE)))).is_some() {
+        return Err("in the end, a volume was made that is not allowed".into());
+    }
     for one in &shared {
         let reason = one.condition("Ready").map(|ready| ready["reason"].clone()).unwrap_or_default();
         if denies && !one.deleting() && reason == SharedVolumeReason::NotAllowed.as_str() {

@@ -38,28 +38,31 @@ pub struct FileSystemFacts {
 }
 
 impl FileSystemFacts {
-    /// Reads a SharedFileSystem. One that cannot be read allows nothing.
-    pub(super) fn of(object: &Object, namespace: &str) -> Self {
+    /// What a SharedFileSystem says to a namespace; none when it names another file system. One that cannot be read allows nothing.
+    pub(super) fn of(object: &Object, file_system: &str, namespace: &str) -> Option<Self> {
+        if object.text("/spec/fileSystemID") != file_system {
+            return None;
+        }
         let name = object.name().to_owned();
         let spec = object.at("/spec").and_then(|spec| SharedFileSystemSpec::deserialize(spec).ok());
-        let Some(spec) = spec else { return Self { name, ..Self::default() } };
+        let Some(spec) = spec else { return Some(Self { name, ..Self::default() }) };
         let listed = spec.allowed_access_points.map(|all| {
             let of_it = all.into_iter().filter(|one| one.namespace == namespace);
             of_it.flat_map(|one| one.access_points).collect()
         });
-        Self {
+        Some(Self {
             name,
             names_namespace: spec.allowed_namespaces.names.iter().any(|name| name == namespace),
             selector: spec.allowed_namespaces.selector,
             access_points: listed,
             root: spec.allow_root.unwrap_or_default(),
-        }
+        })
     }
 
     /// Whether it allows the namespace with these labels, when they are known.
     fn allows_namespace(&self, labels: &Seen<Option<BTreeMap<String, String>>>) -> Result<bool, Why> {
         // A selector that cannot be read selects nothing.
-        let selector = self.selector.clone().and_then(|selector| Selector::try_from(selector).ok());
+        let selector = self.selector.as_ref().and_then(|selector| readable(selector).ok());
         match (selector, labels) {
             _ if self.names_namespace => Ok(true),
             (None, _) => Ok(false),
@@ -71,6 +74,19 @@ impl FileSystemFacts {
     }
 }
 
+/// The selector, when Kubernetes would take it: others could select everything.
+pub(crate) fn readable(selector: &LabelSelector) -> Result<Selector, String> {
+    for one in selector.match_expressions.iter().flatten() {
+        let has_values = one.values.as_ref().is_some_and(|values| !values.is_empty());
+        let wants_values = matches!(one.operator.as_str(), "In" | "NotIn");
+        if has_values != wants_values {
+            let need = if wants_values { "needs values" } else { "takes no values" };
+            return Err(format!("{} of {} {need}", one.operator, one.key));
+        }
+    }
+    Selector::try_from(selector.clone()).map_err(|error| error.to_string())
+}
+
 /// What was found out.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
@@ -80,8 +96,8 @@ pub(super) enum Verdict {
     Unrestricted,
     /// It is not allowed; who must change what.
     Denied(String),
-    /// It cannot be known now.
-    Unknown(Why),
+    /// It cannot be known now, because this cannot be read.
+    Unknown(&'static str, Why),
 }
 
 /// What is looked at for a verdict.
@@ -101,7 +117,7 @@ impl Case<'_> {
         let found = match self.file_systems {
             Seen::Known { value, .. } => value.as_slice(),
             // Also when the cluster says that it has no such kind: what is made by mistake could not be taken away again.
-            Seen::Unknown(why) => return Verdict::Unknown(why.clone()),
+            Seen::Unknown(why) => return Verdict::Unknown("SharedFileSystems", why.clone()),
         };
         if found.is_empty() {
             return match self.tenancy {
@@ -120,7 +136,10 @@ impl Case<'_> {
                 Ok(_) => {}
             }
         }
-        unknown.map_or_else(|| Verdict::Denied(denied.unwrap_or_default()), Verdict::Unknown)
+        match unknown {
+            Some(why) => Verdict::Unknown("the labels of the namespace", why),
+            None => Verdict::Denied(denied.unwrap_or_default()),
+        }
     }
 
     fn unnamed(&self, Data { file_system, .. }: &Data) -> String {

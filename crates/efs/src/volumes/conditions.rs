@@ -70,10 +70,11 @@ pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Repo
     report(world, pair, not_ready(SharedVolumeReason::Conflict, message).warning())
 }
 
-pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str) -> Report {
+pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str, leaves: bool) -> Report {
     let message = match (pair.volume, pair.claim) {
         (None, None) => said.to_owned(),
-        _ => format!("{said}. What it has of a volume and claim stays as it is"),
+        _ if leaves => format!("{said}. What is left of a volume and claim is being deleted"),
+        _ => format!("{said}. The volume and claim that it has stay as they are"),
     };
     report(world, pair, not_ready(SharedVolumeReason::NotAllowed, message).warning())
 }
@@ -94,9 +95,7 @@ pub(super) fn allowed(verdict: &Verdict, serves: bool) -> Condition {
                 format!("the volume and claim stay as they are, but new ones would not be made: {said}");
             return Condition::new("Allowed", State::False, Revoked, message).warning();
         }
-        Verdict::Unknown(why) => {
-            (State::Unknown, AllowedUnknown, format!("SharedFileSystems cannot be read: {why}"))
-        }
+        Verdict::Unknown(what, why) => (State::Unknown, AllowedUnknown, unread(what, why)),
     };
     Condition::new("Allowed", state, reason, message)
 }
@@ -112,10 +111,17 @@ pub(super) fn namespace_ends(world: &World) -> Report {
     report(world, Pair::default(), not_ready(SharedVolumeReason::Terminating, message))
 }
 
-pub(super) fn unknown(world: &World, what: &str, why: &Why) -> Report {
-    let message = format!("{what} cannot be read: {why}");
-    let condition = Condition::new("Ready", State::Unknown, SharedVolumeReason::Unknown, message);
-    report(world, Pair::default(), condition)
+pub(super) fn unknown(world: &World, pair: Pair<'_>, what: &str, why: &Why) -> Report {
+    let condition = Condition::new("Ready", State::Unknown, SharedVolumeReason::Unknown, unread(what, why));
+    report(world, pair, condition)
+}
+
+fn unread(what: &str, why: &Why) -> String {
+    let remedy = match why {
+        Why::NotServed => "; install our kinds: aquifer crds --families efs | kubectl apply -f -",
+        _ => "",
+    };
+    format!("{what} cannot be read: {why}{remedy}")
 }
 
 fn not_ready(reason: SharedVolumeReason, message: impl Into<String>) -> Condition {

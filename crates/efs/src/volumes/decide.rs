@@ -14,7 +14,7 @@ use super::access::{self, Tenancy, Verdict};
 use super::claim::claim_intent;
 use super::conditions::{self, Blocked, Pair};
 use super::data::Data;
-use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
+use super::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
 use super::volume::volume_intent;
 use super::world::World;
@@ -47,6 +47,12 @@ impl<'a> Found<'a> {
         self.claim.is_some() || !self.volumes.is_empty()
     }
 
+    /// Whether any of it is being deleted: then all of it goes.
+    fn is_leaving(&self) -> bool {
+        self.claim.is_some_and(|claim| claim.deleting.is_some())
+            || self.volumes.iter().any(|volume| volume.deleting.is_some())
+    }
+
     fn pair(&self) -> Pair<'a> {
         Pair { volume: self.volumes.first().copied(), claim: self.claim }
     }
@@ -64,21 +70,28 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
         labels: &world.namespace_labels,
     };
     let verdict = case.judge(&data);
-    let Some(found) = classify(subject, world) else {
-        return undecided(subject, world);
-    };
-    let serving = serving_pair(subject, &found, &data);
-    let mut plan = match serving {
+    let found = classify(subject, world);
+    let serving = found.as_ref().and_then(|found| serving_pair(subject, found, &data));
+    let mut plan = match (&found, serving) {
+        (None, _) => undecided(subject, world),
         // What serves goes on serving, whatever has been revoked. What is in the way of a name of ours comes first.
-        Some((volume, claim)) if found.foreign.is_empty() => {
-            keep(subject, world, &found, volume, claim, &data)
+        (Some(found), Some((volume, claim))) if found.foreign.is_empty() => {
+            keep(subject, world, found, volume, claim, &data)
         }
-        _ => serve(subject, world, &found, &data, &verdict, now),
+        (Some(found), _) => serve(subject, world, found, &data, &verdict, now),
     };
     if let Some(report) = &mut plan.status {
         report.set(conditions::allowed(&verdict, serving.is_some()));
     }
     plan
+}
+
+/// Whether it has the pair that it wants: then nothing is to be made.
+pub(super) fn serves(subject: &Subject, world: &World) -> bool {
+    let shared = subject.object.as_ref();
+    let data = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?));
+    data.zip(classify(subject, world))
+        .is_some_and(|(data, found)| serving_pair(subject, &found, &data).is_some())
 }
 
 /// It is gone, it is being deleted, or nobody knows what it wants.
@@ -110,15 +123,12 @@ fn serve(
     let begun = begun_pair(subject, found, data);
     match verdict {
         Verdict::Allowed { .. } | Verdict::Unrestricted => {}
-        Verdict::Denied(said) => {
-            let plan = Plan::none().status(conditions::not_allowed(world, found.pair(), said));
-            // Half a pair serves nobody, and nobody may complete it.
-            return if begun.is_some() { delete_all(plan.hold(), found, Step::delete) } else { plan };
+        Verdict::Denied(said) => return refuse(subject, world, found, begun, said, now),
+        Verdict::Unknown(..) if found.is_leaving() => return tear_down(world, found, now),
+        Verdict::Unknown(what, why @ (Why::NotServed | Why::Unreachable(_))) => {
+            return Plan::none().status(conditions::unknown(world, found.pair(), what, why));
         }
-        Verdict::Unknown(why @ (Why::NotServed | Why::Unreachable(_))) => {
-            return Plan::none().status(conditions::unknown(world, "SharedFileSystems", why));
-        }
-        Verdict::Unknown(_) => return Plan::none(), // a matter of moments
+        Verdict::Unknown(..) => return Plan::none(), // a matter of moments
     }
     if let Some(begun) = begun {
         if world.namespace_ends {
@@ -131,6 +141,28 @@ fn serve(
         return plan.status(conditions::provisioning(world, begun));
     }
     tear_down(world, found, now)
+}
+
+/// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; what serves nobody goes: half a pair, what is
+/// being deleted already, and what an earlier SharedVolume of this name has left.
+fn refuse(
+    subject: &Subject,
+    world: &World,
+    found: &Found<'_>,
+    begun: Option<Pair<'_>>,
+    said: &str,
+    now: Timestamp,
+) -> Plan {
+    let uid = subject.object.as_ref().map(|shared| &shared.uid);
+    let of_another = |marks: &OwnerMarks| marks.owner_uid.is_some() && marks.owner_uid.as_ref() != uid;
+    let left = found.volumes.iter().any(|volume| of_another(&volume.marks));
+    if !found.remains() || !(begun.is_some() || found.is_leaving() || left) {
+        return Plan::none().status(conditions::not_allowed(world, found.pair(), said, false));
+    }
+    let plan = delete_all(Plan::none().hold(), found, Step::delete);
+    let held = blocked(world, found, now).is_some();
+    let wake = if held { BLOCKED } else { recheck(found, now) };
+    plan.wake_after(wake).status(conditions::not_allowed(world, found.pair(), said, true))
 }
 
 /// Splits what is seen into ours and foreign. None when something is not known.
@@ -176,7 +208,7 @@ fn classify<'a>(subject: &Subject, world: &'a World) -> Option<Found<'a>> {
 fn undecided(subject: &Subject, world: &World) -> Plan {
     match (world.claim.why().or(world.volumes.why()), &subject.object) {
         (Some(why @ (Why::NotServed | Why::Unreachable(_))), Some(_)) => {
-            Plan::none().status(conditions::unknown(world, "volumes or claims", why))
+            Plan::none().status(conditions::unknown(world, Pair::default(), "volumes or claims", why))
         }
         _ => Plan::none(),
     }
@@ -232,7 +264,13 @@ fn serving_pair<'a>(
     // A predecessor's claim is taken over only together with its volume, and only if nobody of our engine owned it:
     // an earlier SharedVolume's pair was promised to go.
     let unowned = claim.marks.owner_uid.is_none() && volume.marks.owner_uid.is_none();
-    (found.claim_ours || unowned).then_some((*volume, claim))
+    // Users can write the marks of their claims, and not those of volumes: one that names another owner stays that one's.
+    let owner = subject.object.as_ref().map(|shared| &shared.uid);
+    let recorded =
+        subject.object.as_ref().and_then(|shared| shared.status.volume_ref.as_ref()?.uid.as_deref());
+    let volume_ours = volume.marks.owner_uid.as_ref().is_none_or(|uid| Some(uid) == owner)
+        || recorded == Some(volume.identity.uid.as_str());
+    ((found.claim_ours && volume_ours) || unowned).then_some((*volume, claim))
 }
 
 /// The pair serves: marks and labels are repaired, leftovers go.

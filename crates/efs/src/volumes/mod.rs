@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use crate::fields::FIELDS;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::{driver, labels};
+pub(crate) use access::readable;
 pub use access::{FileSystemFacts, Tenancy};
 pub use data::Data;
 pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};

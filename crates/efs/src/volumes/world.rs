@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::absence::{History, OtherHalf, must_be_proved};
 use super::access::FileSystemFacts;
 use super::data::Data;
+use super::decide::serves;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
 use super::{LABELS, LINGERING, Subject, UNSEEN, data_group, file_system_topic};
@@ -20,6 +21,9 @@ use crate::names::driver;
 
 /// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
 const POD_AGE: Duration = Duration::from_secs(3);
+
+/// How old a list of SharedFileSystems may be by which a pair is made; all SharedVolumes share it.
+const POLICY_AGE: Duration = Duration::from_secs(3);
 
 /// The world of one SharedVolume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,20 +65,22 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let prove_volumes = must_be_proved(history, other_half(&claim_half, view.now()));
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
-    World {
+    let mut world = World {
         volumes: volumes(subject, view, prove_volumes, claim.present()),
         pods,
         namespace_ends: namespace
             .known()
             .is_some_and(|namespace| namespace.as_ref().is_none_or(Object::deleting)),
         namespace_labels: namespace.map(|namespace| namespace.map(|namespace| labels(&namespace))),
-        file_systems: file_systems(subject, view),
+        file_systems: Seen::Unknown(Why::Reading),
         duplicates: duplicates(subject, view),
         driver: view
             .cached(&COMPONENT.at("", driver::COMPONENT))
             .map(|component| component.as_ref().and_then(DriverFacts::of)),
         claim,
-    }
+    };
+    world.file_systems = file_systems(subject, view, serves(subject, &world));
+    world
 }
 
 fn history(subject: &Subject) -> History {
@@ -130,28 +136,29 @@ fn volumes(
     })
 }
 
-/// As the cache has them: who may use what is changed seldom, and a change wakes whom it concerns.
-fn file_systems(subject: &Subject, view: &View<'_>) -> Seen<Vec<FileSystemFacts>> {
+/// For what serves as the cache has them, because that is only reported. Before anything is made they are read: what is made by mistake
+/// is never taken away again, and the cache may be behind.
+fn file_systems(subject: &Subject, view: &View<'_>, serves: bool) -> Seen<Vec<FileSystemFacts>> {
     let shared = subject.object.as_ref().filter(|shared| shared.deleting.is_none());
     let Some(data) = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
         return Seen::Unknown(Why::Reading);
     };
+    let facts = |object: &Object| FileSystemFacts::of(object, &data.file_system, &subject.key.namespace);
+    if !serves {
+        let all = view.list_live(&SHARED_FILE_SYSTEM, "", POLICY_AGE);
+        return all.map(|all| all.iter().filter_map(facts).collect());
+    }
     let (names, read_at) = match view.cached_topic(&SHARED_FILE_SYSTEM, &file_system_topic(&data.file_system))
     {
         Seen::Known { value, read_at } => (value, read_at),
         Seen::Unknown(why) => return Seen::Unknown(why),
     };
-    let mut found = Vec::new();
-    for name in &names {
-        match view.cached(&SHARED_FILE_SYSTEM.key(name)) {
-            // Without one of them it is not known what is allowed.
-            Seen::Unknown(why) => return Seen::Unknown(why),
-            Seen::Known { value, .. } => {
-                found.extend(value.map(|one| FileSystemFacts::of(&one, &subject.key.namespace)));
-            }
-        }
+    // All of them before any is judged: on firm ground each is a read.
+    let seen: Vec<_> = names.iter().map(|name| view.cached(&SHARED_FILE_SYSTEM.key(name))).collect();
+    if let Some(why) = seen.iter().find_map(Seen::why) {
+        return Seen::Unknown(why.clone());
     }
-    Seen::Known { value: found, read_at }
+    Seen::Known { value: seen.iter().filter_map(Seen::present).filter_map(facts).collect(), read_at }
 }
 
 fn labels(namespace: &Object) -> BTreeMap<String, String> {

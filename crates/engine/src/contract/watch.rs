@@ -160,7 +160,7 @@ impl Watch {
         self
     }
 
-    /// Objects of one group wake each other when one of the first joins or leaves, and can be looked up by it.
+    /// Objects of one group wake each other (those of a topic are woken by others) when one of the first joins or leaves, and can be looked up by it.
     pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group = Some(Arc::new(group));
         self

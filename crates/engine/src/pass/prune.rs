@@ -2,13 +2,15 @@
 //! nobody else would ever tidy up. They are deleted last, after everything else succeeded.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::Pass;
 use super::erased::Observation;
 use super::observe::Looked;
-use crate::intent::OWNER_UID;
-use crate::object::{Object, ObjectRef};
+use crate::intent::{OWNER_KIND, OWNER_UID, owner_kind};
+use crate::object::{Kind, Object, ObjectRef};
 use crate::plan::{Plan, Stage, Step};
+use crate::store::Store;
 use crate::view::Fresh;
 
 impl Pass<'_> {
@@ -33,7 +35,7 @@ impl Pass<'_> {
                 found.into_iter().filter_map(newest).map(move |object| (kind, object))
             })
             .filter(|(kind, object)| {
-                object.label(OWNER_UID).is_some()
+                (object.label(OWNER_UID) == Some(uid) || self.is_predecessors(kind, object))
                     && !object.deleting()
                     && !named.contains(&kind.key(&object.key()))
             })
@@ -45,5 +47,14 @@ impl Pass<'_> {
             })
             .collect();
         (!steps.is_empty()).then_some(Stage { steps })
+    }
+
+    /// Whether an object of the same kind and name as the subject has left it. Its marks must say all of that as it is now: it may have
+    /// got another owner since the cache saw it.
+    fn is_predecessors(&self, kind: &Kind, object: &Object) -> bool {
+        let children = |store: &&Arc<Store>| store.watch().children && store.would_wake(object, self.key);
+        object.label(OWNER_UID).is_some()
+            && object.annotation(OWNER_KIND) == Some(&owner_kind(&self.controller.kind()))
+            && self.stores.of(kind).iter().any(|store| children(&store))
     }
 }

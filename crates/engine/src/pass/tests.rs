@@ -378,15 +378,24 @@ async fn a_spec_that_cannot_be_read_is_reported_with_its_path_and_nothing_is_don
 }
 
 #[tokio::test]
-async fn what_an_object_of_the_same_name_has_left_is_pruned_and_what_has_no_mark_is_not() {
+async fn what_an_object_of_the_same_kind_and_name_has_left_is_pruned_and_nothing_else() {
     let model = model();
-    for (name, uid) in [("left", Some("of another one")), ("unmarked", None)] {
+    let kind = crate::intent::owner_kind(&SUBJECT);
+    for (name, uid, kind) in [
+        ("left", Some("of another one"), Some(kind.as_str())),
+        ("of-an-unknown-kind", Some("of another one"), None),
+        ("of-another-kind", Some("of another one"), Some("Spring.example.com")),
+        ("unmarked", None, Some(kind.as_str())),
+    ] {
         old_child(&model, name);
-        model.edit(&CHILD.at("ns", name), |doc| doc["metadata"]["labels"][OWNER_UID] = json!(uid));
+        model.edit(&CHILD.at("ns", name), |doc| {
+            doc["metadata"]["labels"][OWNER_UID] = json!(uid);
+            doc["metadata"]["annotations"][crate::intent::OWNER_KIND] = json!(kind);
+        });
     }
     pass(&model, |_| Plan::none().status(ready("all is well")), 0, true).await;
     let names: Vec<String> = model.objects(&CHILD).iter().map(|o| o.name().to_owned()).collect();
-    assert_eq!(names, ["unmarked"]);
+    assert_eq!(names, ["of-an-unknown-kind", "of-another-kind", "unmarked"]);
 }
 
 #[tokio::test]

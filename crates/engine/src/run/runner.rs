@@ -32,6 +32,7 @@ use crate::pass::{Environment, Erased, Outcome, Pass};
 use crate::question::{Answers, Question};
 use crate::queue::{PassEnd, Queue, Turn};
 use crate::runtime::Runtime;
+use crate::seen::Seen;
 use crate::store::{Store, Woken};
 use crate::stores::Stores;
 use crate::streams::Streams;
@@ -228,10 +229,10 @@ impl Runner {
     }
 
     fn wake_topic(&mut self, topic: &str) {
-        // While it is not known who that is, somebody else tells: all are woken when the list of subjects is complete.
-        let subjects = self.shared.stores.topic(&self.shared.controller.kind(), topic);
-        for key in subjects.known().into_iter().flatten() {
-            self.wake(key);
+        match self.shared.stores.topic(&self.shared.controller.kind(), topic) {
+            Seen::Known { value, .. } => value.iter().for_each(|key| self.wake(key)),
+            // It is not known who that is.
+            Seen::Unknown(_) => self.wake_all(),
         }
     }
 

@@ -120,6 +120,8 @@ pub struct Server<S> {
     metrics: Metrics,
     changes: Arc<Changes>,
     absent: Absent,
+    /// The same of kinds that are not watched, which are always read: who invents names of theirs takes nothing from the others.
+    unwatched: Absent,
 }
 
 struct ServiceCode<'a, S>(&'a S);
@@ -152,6 +154,7 @@ impl<S: Service> Server<S> {
             metrics: Metrics::default(),
             changes: Arc::default(),
             absent: Absent::default(),
+            unwatched: Absent::default(),
         }
     }
 
@@ -181,11 +184,12 @@ impl<S: Service> Server<S> {
                 changes.tell(&woken);
             }
         });
-        let (outside, runtime) = (Arc::clone(&server.outside), context.runtime.clone());
+        let (outside, runtime) = (Arc::downgrade(&server.outside), context.runtime.clone());
         context.runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(TIDY).await;
+            while let Some(outside) = outside.upgrade() {
                 outside.forget_older_than(TIDY, runtime.now());
+                drop(outside);
+                tokio::time::sleep(TIDY).await;
             }
         });
         server
@@ -385,19 +389,20 @@ impl<S: Service> Server<S> {
             fresh.objects.insert(target, (None, now));
             return Ok(());
         }
-        let cached = self.stores.get(&target);
-        if cached.present().is_some() {
+        let (cached, watched) = (self.stores.get(&target), !self.stores.of(&target.kind).is_empty());
+        if watched && !cached.absent() {
             return refresh(&*self.cluster, fresh, target, now).await;
         }
-        if let Some(seen_at) = self.absent.known_since(&target)? {
+        let absent = if watched { &self.absent } else { &self.unwatched };
+        if let Some(seen_at) = absent.known_since(&target)? {
             fresh.objects.insert(target, (None, seen_at));
             return Ok(());
         }
         let read = refresh(&*self.cluster, fresh, target.clone(), now).await;
         if !fresh.objects.get(&target).is_some_and(|(object, _)| object.is_none()) {
-            self.absent.give_back();
-        } else if cached.absent() {
-            self.absent.add(&target, now);
+            absent.give_back();
+        } else if watched {
+            absent.add(&target, now);
         }
         read
     }

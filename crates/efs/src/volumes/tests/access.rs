@@ -49,6 +49,13 @@ async fn what_is_allowed_follows_from_namespaces_access_points_and_root() {
             Some("spec.allowedNamespaces"),
         ),
         (
+            "a selector that would select everything",
+            json!({"allowedNamespaces": {"selector": {"matchExpressions": [
+                {"key": "storage", "operator": "NotIn", "values": []}]}}}),
+            AP,
+            Some("spec.allowedNamespaces"),
+        ),
+        (
             "a selector that cannot be read",
             json!({"allowedNamespaces": {"selector": {"matchExpressions": [
             {"key": "storage", "operator": "Near", "values": ["yes"]}]}}}),
@@ -253,4 +260,46 @@ async fn what_is_in_the_way_is_not_called_revoked() {
     settle(&sim).await;
     let (_, reason, _) = condition(&sim, "Allowed");
     assert_eq!((reason_of(&sim).as_str(), reason.as_str()), ("Conflict", "NotAllowed"));
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_goes_on_going_when_it_is_not_allowed_any_more() {
+    let sim = ready().await;
+    let pod = json!({"metadata": {"namespace": "team", "name": "writer"},
+        "spec": {"nodeName": "worker", "volumes": [{"persistentVolumeClaim": {"claimName": "pvc-data"}}]}});
+    sim.model.put(&POD, pod);
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "InUse");
+    allow(&sim, json!({}));
+    settle(&sim).await;
+    let (_, reason, message) = condition(&sim, "Ready");
+    assert!(reason == "NotAllowed" && message.contains("is being deleted"), "{reason}: {message}");
+    sim.model.delete(&POD.at("team", "writer"));
+    settle(&sim).await;
+    assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
+    assert!(!condition(&sim, "Ready").2.contains("deleted"));
+}
+
+/// A tenant whose SharedVolume was deleted to cut it off makes one of the same name, and marks its claim as the new one's.
+#[tokio::test]
+async fn a_pair_that_a_predecessor_has_left_is_not_kept_by_whoever_is_not_allowed() {
+    let sim = ready().await;
+    sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    sim.model.delete(&shared());
+    allow(&sim, json!({}));
+    put(&sim, AP);
+    let uid = sim.model.object(&shared()).unwrap().uid().to_owned();
+    sim.model.edit(&claim(), |doc| doc["metadata"]["labels"][OWNER_UID] = json!(uid));
+    settle(&sim).await;
+    assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
+}
+
+#[tokio::test]
+async fn a_shared_volume_that_is_not_allowed_and_has_nothing_costs_one_write() {
+    let sim = start();
+    allow(&sim, json!({}));
+    put(&sim, AP);
+    settle(&sim).await;
+    assert_eq!(sim.model.log().len(), 1, "{:?}", sim.model.log());
 }
