@@ -181,3 +181,36 @@ fn one_of_many_equal_volumes_is_changed_without_a_look_at_the_others() {
     });
     played.unwrap();
 }
+
+/// A list of SharedFileSystems that was read for one SharedVolume just before a change must not keep another one from it.
+#[test]
+fn what_is_allowed_after_a_list_was_read_is_noticed_at_once() {
+    let played = run(1, Delays::NONE, &KINDS, async |world| {
+        world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
+        world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+        world.react(binder);
+        let allow = |names: &[&str]| {
+            let spec = json!({"fileSystemID": FILE_SYSTEM, "allowedNamespaces": {"names": names}});
+            world.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "policy"}, "spec": spec}));
+        };
+        let reasons = || -> Vec<String> {
+            let shared = world.model.objects(&SHARED_VOLUME);
+            let reason = |one: &aquifer_engine::Object| {
+                one.condition("Ready").map(|ready| ready["reason"].as_str().unwrap_or_default().to_owned())
+            };
+            shared.iter().filter_map(reason).collect()
+        };
+        allow(&[]);
+        let process = start(world, "one");
+        put(world, "data", "fsap-a");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        put(world, "logs", "fsap-b");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(reasons(), ["NotAllowed", "NotAllowed"]);
+        allow(&["team"]);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(reasons(), ["Bound", "Bound"]);
+        process.stop().await.expect("it stops in order");
+    });
+    played.unwrap();
+}

@@ -23,7 +23,7 @@ use crate::names::driver;
 const POD_AGE: Duration = Duration::from_secs(3);
 
 /// How old a list of SharedFileSystems may be by which a pair is made; all SharedVolumes share it.
-const POLICY_AGE: Duration = Duration::from_secs(3);
+const LIST_AGE: Duration = Duration::from_secs(3);
 
 /// The world of one SharedVolume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -137,17 +137,33 @@ fn volumes(
 }
 
 /// For what serves as the cache has them, because that is only reported. Before anything is made they are read: what is made by mistake
-/// is never taken away again, and the cache may be behind.
+/// is never taken away again, and the cache may be behind. A list that another pass has read counts while the cache says the same: where
+/// the two differ, one of them is behind, and nobody would wake us when it no longer is.
 fn file_systems(subject: &Subject, view: &View<'_>, serves: bool) -> Seen<Vec<FileSystemFacts>> {
     let shared = subject.object.as_ref().filter(|shared| shared.deleting.is_none());
     let Some(data) = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
         return Seen::Unknown(Why::Reading);
     };
     let facts = |object: &Object| FileSystemFacts::of(object, &data.file_system, &subject.key.namespace);
-    if !serves {
-        let all = view.list_live(&SHARED_FILE_SYSTEM, "", POLICY_AGE);
-        return all.map(|all| all.iter().filter_map(facts).collect());
+    let read = |max_age: Duration| {
+        let all = view.list_live(&SHARED_FILE_SYSTEM, "", max_age);
+        all.map(|all| all.iter().filter_map(facts).collect::<Vec<_>>())
+    };
+    if serves {
+        return cached_file_systems(view, &data, facts);
     }
+    let shared = read(LIST_AGE);
+    match cached_file_systems(view, &data, facts).known() {
+        Some(cached) if shared.known() == Some(cached) => shared,
+        _ => read(Duration::ZERO),
+    }
+}
+
+fn cached_file_systems(
+    view: &View<'_>,
+    data: &Data,
+    facts: impl Fn(&Object) -> Option<FileSystemFacts>,
+) -> Seen<Vec<FileSystemFacts>> {
     let (names, read_at) = match view.cached_topic(&SHARED_FILE_SYSTEM, &file_system_topic(&data.file_system))
     {
         Seen::Known { value, read_at } => (value, read_at),
