@@ -247,7 +247,21 @@ async fn what_cannot_be_read_and_an_empty_list_allow_nothing() {
         put(&sim, AP);
         settle(&sim).await;
         assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false), "{spec}");
+        assert!(condition(&sim, "Ready").2.contains("SharedFileSystem data "), "it is named");
     }
+}
+
+#[tokio::test]
+async fn of_several_the_one_that_allows_the_namespace_says_why_not() {
+    let sim = start();
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": []}));
+    for name in ["before", "later"] {
+        sim.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": name}, "spec": {"fileSystemID": FS}}));
+    }
+    put(&sim, AP);
+    settle(&sim).await;
+    let (_, _, message) = condition(&sim, "Ready");
+    assert!(message.contains("spec.allowedAccessPoints"), "{message}");
 }
 
 #[tokio::test]
