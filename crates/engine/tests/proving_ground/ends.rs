@@ -1,5 +1,6 @@
 //! How a history with faults must end, when nothing goes wrong any more.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,16 +13,22 @@ use crate::family::{CONFIG_MAP, Kinds, SECRET, WELLS, WellReason, WellSpec, cond
 use crate::gauges::{self, GAUGES, MASTER};
 use crate::scene::{CAPACITY, REGION, Scene};
 
+/// How often something is tried in an hour in which it is refused.
+const MOST_REFUSED: usize = 40;
+
 /// The outside answers questions and takes no orders for an hour: it is not asked all the time, and people are told.
 pub async fn an_hour_without_orders(scene: &Scene) -> Result<(), String> {
-    let Scene { world, house, .. } = scene;
-    world.note("the pump house takes no orders");
+    let Scene { world, house, register, level, .. } = scene;
+    world.note("the pump house takes no orders, and the register no entries");
     house.refuse(true);
+    register.lock().unwrap().refused = Some(BTreeMap::new());
+    level.fetch_add(1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_hours(1)).await;
     let refused = house.refuse(false);
-    world.note("the pump house takes orders again");
-    if let Some((buyer, times)) = refused.iter().find(|(_, times)| **times > 40) {
-        return Err(format!("{times} orders of {buyer} in an hour, all refused"));
+    let entries = register.lock().unwrap().refused.take().unwrap_or_default();
+    world.note("the pump house takes orders again, and the register entries");
+    if let Some((whose, times)) = refused.iter().chain(&entries).find(|(_, times)| **times > MOST_REFUSED) {
+        return Err(format!("{times} orders or entries of {whose} in an hour, all refused"));
     }
     for well in world.model.objects(&Kinds::new().well).iter().filter(|well| refused.contains_key(well.uid()))
     {

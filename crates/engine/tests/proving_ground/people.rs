@@ -16,6 +16,8 @@ use crate::scene::{CAPACITY, RUN, Scene};
 
 /// In so many milliseconds the first pass of a new object may not be over.
 const HASTE: u64 = 500;
+/// What wells are called.
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// A user makes the springs, and may change one before its finalizer is on it.
 pub async fn make_springs(world: &World) {
@@ -51,25 +53,39 @@ pub async fn interfere(scene: &Scene) {
         world.note(&format!("the gauge shows {level}"));
     }
     if world.choose(4) == 3 {
-        if let Some(what) = at_a_spring(world) {
+        if let Some(what) = disturb_spring(world) {
             world.note(&what);
         }
         return;
     }
-    let name = *world.pick(&["a", "b", "c", "d"]).expect("names");
-    if world.choose(5) == 4 {
-        at_a_desk(scene, name);
+    if world.choose(4) == 3 {
+        want_for_all(world).await;
         return;
     }
-    at_a_well(world, name);
+    let name = *world.pick(&NAMES).expect("names");
+    if world.choose(5) == 4 {
+        ask_at_desks(scene, name);
+        return;
+    }
+    disturb_well(world, name);
     if world.choose(3) == 2 {
         // Somebody is there again before the finalizer is on it.
         tokio::time::sleep(Duration::from_millis(world.choose(HASTE))).await;
-        at_a_well(world, name);
+        disturb_well(world, name);
     }
 }
 
-fn at_a_spring(world: &World) -> Option<String> {
+/// A user wants something for all wells, one after the other, and those first that are served last.
+async fn want_for_all(world: &World) {
+    let spring = world.pick(&CAPACITY).expect("springs").0;
+    for name in NAMES.iter().rev() {
+        let what = want(world, name, spring);
+        world.note(&format!("well {name}: {what}"));
+        tokio::time::sleep(Duration::from_millis(world.choose(HASTE))).await;
+    }
+}
+
+fn disturb_spring(world: &World) -> Option<String> {
     let kinds = Kinds::new();
     let (name, capacity) = *world.pick(&CAPACITY)?;
     let permit = SECRET.key(&gauges::permit(&kinds.spring.at("ns", name).key));
@@ -107,7 +123,7 @@ fn at_a_spring(world: &World) -> Option<String> {
     })
 }
 
-fn at_a_desk(scene: &Scene, name: &str) {
+fn ask_at_desks(scene: &Scene, name: &str) {
     let world = &scene.world;
     let wish = if world.choose(4) == 3 { Wish::Leave } else { Wish::Grant };
     for desk in scene.desks.all() {
@@ -119,13 +135,27 @@ fn at_a_desk(scene: &Scene, name: &str) {
     }
 }
 
-fn at_a_well(world: &World, name: &str) {
-    if let Some(what) = to_a_well(world, name) {
+fn disturb_well(world: &World, name: &str) {
+    if let Some(what) = do_to_well(world, name) {
         world.note(&format!("well {name}: {what}"));
     }
 }
 
-fn to_a_well(world: &World, name: &str) -> Option<String> {
+/// A user wants something of a spring, or something else of the spring that the well has.
+fn want(world: &World, name: &str, spring: &str) -> String {
+    let kinds = Kinds::new();
+    let taps: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| world.choose(2) == 1).collect();
+    let mut spec = WellSpec::new(1 + world.choose(8), &taps);
+    spec.metered = world.choose(2) == 0;
+    spring.clone_into(&mut spec.spring);
+    if let Some(well) = world.model.object(&kinds.well.at("ns", name)) {
+        well.text("/spec/spring").clone_into(&mut spec.spring); // moving is not what this family can do
+    }
+    world.model.put(&kinds.well, well(&kinds, "ns", name, RUN, &spec));
+    format!("a user wants {spec:?}")
+}
+
+fn do_to_well(world: &World, name: &str) -> Option<String> {
     let kinds = Kinds::new();
     let target = kinds.well.at("ns", name);
     let children = || -> Vec<(Kind, Object)> {
@@ -137,15 +167,8 @@ fn to_a_well(world: &World, name: &str) -> Option<String> {
         0 => return None,
         // The most frequent: a user wants something.
         1..=5 => {
-            let taps: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| world.choose(2) == 1).collect();
-            let mut spec = WellSpec::new(1 + world.choose(8), &taps);
-            spec.metered = world.choose(2) == 0;
-            world.pick(&CAPACITY).expect("springs").0.clone_into(&mut spec.spring);
-            if let Some(well) = world.model.object(&target) {
-                well.text("/spec/spring").clone_into(&mut spec.spring); // moving is not what this family can do
-            }
-            world.model.put(&kinds.well, well(&kinds, "ns", name, RUN, &spec));
-            format!("a user wants {spec:?}")
+            let spring = world.pick(&CAPACITY).expect("springs").0;
+            want(world, name, spring)
         }
         6 => {
             world.model.delete(&target);

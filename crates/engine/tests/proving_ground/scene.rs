@@ -1,6 +1,6 @@
 //! The scene of a history with faults: the controllers and the outside that they speak to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub struct Entered {
     told: BTreeSet<Entry>,
     /// Entries that were made although the process knew.
     pub again: Vec<Entry>,
+    /// How many entries of each spring it has not taken, while it takes none.
+    pub refused: Option<BTreeMap<String, usize>>,
 }
 
 impl Scene {
@@ -157,10 +159,15 @@ impl Source for Scene {
             [Fault::OutsideSlow, Fault::OutsideRefuses, Fault::OutsideReplyLost, Fault::OutsideLandsLater];
         let enter = move || {
             let mut register = register.lock().unwrap();
+            if let Some(refused) = &mut register.refused {
+                *refused.entry(made.spring).or_default() += 1;
+                return false;
+            }
             let last = register.levels.entry(made.spring).or_default();
             *last = made.level.max(*last); // what arrives late does not count
+            true
         };
-        self.world.outside(&faults, enter).await.ok_or_else(lost)?;
+        self.world.outside(&faults, enter).await.filter(|taken| *taken).ok_or_else(lost)?;
         self.register.lock().unwrap().told.insert(entry);
         Ok(())
     }
