@@ -6,6 +6,7 @@ mod asked;
 mod busy;
 mod cluster_run;
 mod control_plane;
+mod crowd;
 mod decider;
 mod desk;
 mod ends;

@@ -84,7 +84,6 @@ impl Scene {
             decider: None,
             runtime: runtime.clone(),
         };
-        let springs = Springs { kinds: Kinds::new(), run: RUN.into(), decider: None };
         let gauges = Gauges {
             kinds: Kinds::new(),
             run: RUN.into(),
@@ -93,12 +92,22 @@ impl Scene {
         };
         let controllers: Vec<Box<dyn Runnable>> = vec![
             Box::new(Watched(wells, self.leaks.clone())),
-            Box::new(Watched(springs, self.leaks.clone())),
+            Box::new(self.springs()),
             Box::new(Watched(gauges, self.leaks.clone())),
             Box::new(Leavers { kinds: Kinds::new() }),
         ];
         let servers: Vec<Box<dyn Runnable>> = vec![Box::new(Front(self.desks.clone()))];
         vec![Family { name: "proving".into(), controllers, servers }]
+    }
+
+    /// What a process runs in which nothing but springs is worked on.
+    pub fn springs_only(&self) -> Vec<Family> {
+        let controllers: Vec<Box<dyn Runnable>> = vec![Box::new(self.springs())];
+        vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]
+    }
+
+    fn springs(&self) -> Watched<Springs> {
+        Watched(Springs { kinds: Kinds::new(), run: RUN.into(), decider: None }, self.leaks.clone())
     }
 }
 

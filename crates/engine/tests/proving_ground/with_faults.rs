@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::family::{Kinds, PANIC};
 use crate::leaks::{Leaks, Log};
 use crate::scene::{Scene, kinds};
-use crate::{ends, people, rules};
+use crate::{crowd, ends, people, rules};
 
 /// How long histories are played in everyday tests.
 const EVERYDAY: Duration = Duration::from_secs(15);
@@ -20,6 +20,14 @@ const EVERYDAY: Duration = Duration::from_secs(15);
 const FULL: usize = 1_000_000;
 
 async fn script(scene: &Scene) -> Result<(), String> {
+    // Every other one is about springs alone.
+    match scene.world.choose(2) {
+        1 => crowd::script(scene).await,
+        _ => everything(scene).await,
+    }
+}
+
+async fn everything(scene: &Scene) -> Result<(), String> {
     let world = &scene.world;
     let own = Kinds::new();
     people::put_master(world);
