@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use crate::cluster::Cluster;
 use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
-use crate::object::{Key, Object, ObjectRef};
+use crate::object::{Key, Object, ObjectRef, revision};
 use crate::outside::Outside;
 use crate::panic_text::panic_text;
 #[cfg(any(test, feature = "simulation"))]
@@ -92,6 +92,9 @@ struct PassState {
 pub(crate) struct Outcome {
     /// How far the caches must come before the next pass.
     pub written: BTreeMap<ObjectRef, Progress>,
+    /// What was read live and the caches do not show yet, and how far they must come: the next pass must not decide by less than
+    /// this one has seen.
+    pub seen: BTreeMap<ObjectRef, Progress>,
     /// Something was written that no cache shows: no event will tell of it.
     pub unwatched: bool,
     /// What failed.
@@ -146,7 +149,26 @@ impl Pass<'_> {
         if let Some(polled) = &state.polled {
             self.environment.poll(self.key, polled);
         }
+        self.note_seen(&mut state);
         state.outcome
+    }
+
+    /// Takes note of what was read live and the caches do not show yet.
+    fn note_seen(&self, PassState { fresh, outcome, .. }: &mut PassState) {
+        let by_name =
+            fresh.objects.iter().filter_map(|(target, (object, _))| Some((target.clone(), object.as_ref()?)));
+        let listed = fresh.lists.iter().flat_map(|(listing, list)| {
+            list.objects.iter().map(|object| (listing.kind.key(&object.key()), object))
+        });
+        // What was read by its name is not older than the lists.
+        for (target, object) in listed.chain(by_name) {
+            let progress = Progress::Revision(revision(object.resource_version()));
+            let goes =
+                matches!(outcome.written.get(&target), Some(Progress::Deleted(_) | Progress::Released(..)));
+            if !goes && self.stores.shows(&target, Some(object)) && !self.stores.reached(&target, &progress) {
+                outcome.seen.insert(target, progress);
+            }
+        }
     }
 
     fn note_end(&self, ended: std::thread::Result<Result<(), Failure>>, outcome: &mut Outcome) {

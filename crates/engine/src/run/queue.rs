@@ -104,7 +104,8 @@ pub(crate) struct Turn {
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct PassEnd {
-    pub written: BTreeMap<ObjectRef, Progress>,
+    /// How far the caches must come before the next pass.
+    pub gate: BTreeMap<ObjectRef, Progress>,
     pub failed: bool,
     /// It failed by something that will pass, and has written or done something all the same.
     pub progressed: bool,
@@ -197,9 +198,9 @@ impl Queue {
     pub fn ended(&mut self, key: &Key, now: Instant, ended: PassEnd) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.running = false;
-        if !ended.written.is_empty() {
-            slot.gate.retain(|(target, _)| !ended.written.contains_key(target));
-            slot.gate.extend(ended.written);
+        if !ended.gate.is_empty() {
+            slot.gate.retain(|(target, _)| !ended.gate.contains_key(target));
+            slot.gate.extend(ended.gate);
             slot.gate_until = Some(now + GATE);
         }
         let status = match (ended.status, slot.status) {

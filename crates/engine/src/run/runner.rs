@@ -301,7 +301,8 @@ impl Runner {
                     wake_after: outcome.wake_after,
                     status: outcome.status,
                     parked: outcome.parked,
-                    written: outcome.written,
+                    // What was seen is not older than what was written: the answers to writes are seen too.
+                    gate: outcome.written.into_iter().chain(outcome.seen).collect(),
                     forget: false,
                     jitter: self.shared.runtime.fraction(),
                 };

@@ -166,3 +166,26 @@ async fn what_a_stage_has_written_is_known_although_a_read_after_it_fails() {
         "the next pass waits until the caches show it: {outcome:?}"
     );
 }
+
+#[tokio::test]
+async fn what_a_pass_has_read_and_the_caches_do_not_show_yet_is_waited_for_by_the_next() {
+    let (model, target) = (model(), child());
+    make(&model, std::slice::from_ref(&target));
+    let stores = stores(&model);
+    let old = model.object(&target).unwrap().identity();
+    model.edit(&target, |doc| doc["data"] = json!({"a": "1"}));
+    let controller = Odd(move |_: &Known| {
+        let amend = crate::plan::Amend {
+            target: child(),
+            seen: old.clone(),
+            patch: json!({"data": {"b": "1"}}).as_object().cloned().unwrap_or_default(),
+            status: false,
+        };
+        Plan::none().stage(vec![Step::Amend(amend)])
+    });
+    let around = Around::default();
+    let outcome = around.pass(&controller, &*model, &stores).run().await;
+    let now = Progress::Revision(revision(model.object(&target).unwrap().resource_version()));
+    assert_eq!(outcome.seen.get(&target), Some(&now), "{outcome:?}");
+    assert_eq!(outcome.written.get(&target), None, "nothing was written");
+}

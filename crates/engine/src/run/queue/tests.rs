@@ -56,8 +56,8 @@ fn after_a_write_the_next_pass_waits_for_the_caches_and_then_reads_live() {
     let (mut queue, now) = (Queue::default(), Instant::now());
     queue.wake(&key());
     turn(&mut queue, now);
-    let written = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
-    queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
+    let gate = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
+    queue.ended(&key(), now, PassEnd { gate, ..PassEnd::default() });
     queue.wake(&key());
     assert_eq!(turn(&mut queue, now), None, "gated");
     assert_eq!(turn(&mut queue, now + REST), None, "still gated");
@@ -75,8 +75,8 @@ fn when_the_caches_have_reached_a_write_its_event_lets_the_pass_through() {
     let (mut queue, now) = (Queue::default(), Instant::now());
     queue.wake(&key());
     turn(&mut queue, now);
-    let written = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
-    queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
+    let gate = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
+    queue.ended(&key(), now, PassEnd { gate, ..PassEnd::default() });
     queue.wake(&key());
     let next = queue.next(now + REST, |_, _| true).expect("reached");
     assert_eq!(next.lagging, []);
@@ -322,8 +322,8 @@ fn what_an_earlier_pass_wrote_is_still_lagging_after_a_write_to_something_else()
         let now = now + at * GATE;
         queue.wake(&key());
         turn(&mut queue, now).expect("its turn");
-        let written = [(writes.clone(), Progress::Revision(at.into()))].into();
-        queue.ended(&key(), now, PassEnd { written, ..PassEnd::default() });
+        let gate = [(writes.clone(), Progress::Revision(at.into()))].into();
+        queue.ended(&key(), now, PassEnd { gate, ..PassEnd::default() });
     }
     queue.wake(&key());
     let mut lagging = turn(&mut queue, now + 3 * GATE).expect("the gate is open").lagging;
@@ -336,9 +336,9 @@ fn of_several_times_the_earliest_counts() {
     let (mut queue, now) = (Queue::default(), Instant::now());
     queue.wake(&key());
     turn(&mut queue, now);
-    let written = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
+    let gate = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
     let wake_after = Some(Duration::from_mins(1));
-    queue.ended(&key(), now, PassEnd { written, wake_after, ..PassEnd::default() });
+    queue.ended(&key(), now, PassEnd { gate, wake_after, ..PassEnd::default() });
     assert_eq!(queue.deadline(), Some(now + Duration::from_mins(1)));
     queue.wake(&key());
     assert_eq!(turn(&mut queue, now + REST), None);
