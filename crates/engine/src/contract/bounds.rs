@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::cluster::Listing;
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Plan, Step};
 use crate::secret::SECRET;
@@ -33,14 +34,8 @@ pub(crate) fn beyond(plan: &Plan, subject: &ObjectRef, watched: impl Fn(&Kind) -
         if let Some(target) = all.find(strange) {
             return Some(format!("{target} is of a kind that the controller does not watch"));
         }
-        if let Step::Amend(amend) = step
-            && amend.patch.get("metadata").is_some_and(|metadata| !only_marks(metadata))
-        {
-            // Finalizers and owner references decide whether an object goes.
-            return Some(format!(
-                "only labels and annotations of the metadata of {} can be amended",
-                amend.target
-            ));
+        if let Some(said) = misnamed(step).or_else(|| amends_ownership(step)) {
+            return Some(said);
         }
         children
             .iter()
@@ -65,6 +60,24 @@ fn touched(step: &Step) -> (Vec<ObjectRef>, Vec<ObjectRef>) {
     }
 }
 
+/// An intent that would be created under another name than that of its target.
+fn misnamed(step: &Step) -> Option<String> {
+    let (Step::Apply(child) | Step::Replace { child, .. }) = step else { return None };
+    let metadata = child.intent.as_value().get("metadata")?;
+    let key = &child.target.key;
+    let is_another = |field: &str, own: &str| metadata.get(field).is_some_and(|said| said != own);
+    (is_another("name", &key.name) || is_another("namespace", &key.namespace))
+        .then(|| format!("what is to be made at {} has another name", child.target))
+}
+
+/// Finalizers and owner references decide whether an object goes: no step changes those of somebody else's object.
+pub(crate) fn amends_ownership(step: &Step) -> Option<String> {
+    let Step::Amend(amend) = step else { return None };
+    let metadata = amend.patch.get("metadata")?;
+    (!only_marks(metadata))
+        .then(|| format!("only labels and annotations of the metadata of {} can be amended", amend.target))
+}
+
 /// Whether a patch of metadata is of labels and annotations only.
 fn only_marks(metadata: &Value) -> bool {
     metadata
@@ -80,15 +93,22 @@ pub(crate) fn is_named(step: &Step) -> bool {
 
 /// Whether this can be the name of an object. Others would lead to another place of the API.
 pub(crate) fn is_address(target: &ObjectRef) -> bool {
-    let segment = |text: &str| {
-        !text.is_empty() && text.len() <= NAME && !text.contains(['/', '%']) && text != "." && text != ".."
-    };
-    segment(&target.key.name)
+    is_segment(&target.key.name)
         && if target.kind.namespaced {
-            segment(&target.key.namespace)
+            is_segment(&target.key.namespace)
         } else {
             target.key.namespace.is_empty()
         }
+}
+
+/// Whether a server may list this: what is in one namespace, or of a kind that is in none.
+pub(crate) fn is_listing(listing: &Listing) -> bool {
+    if listing.kind.namespaced { is_segment(&listing.namespace) } else { listing.namespace.is_empty() }
+}
+
+/// Whether this can be a part of a path.
+fn is_segment(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NAME && !text.contains(['/', '%']) && text != "." && text != ".."
 }
 
 #[cfg(test)]
@@ -133,6 +153,7 @@ mod tests {
             let patch = patch.as_object().cloned().unwrap_or_default();
             Step::Amend(Amend { target, seen: seen(), patch, status: false })
         };
+        let named = |intent: Value| Step::apply(PART.at("ns", "b"), Intent::of(&intent), Expect::Absent);
         let cases = [
             (&own, apply(PART.at("ns", "b")), ""),
             (&own, apply(WIDE.at("", "b")), ""),
@@ -155,6 +176,9 @@ mod tests {
             (&own, amend(PART.at("other", "b"), json!({"metadata": {"labels": {"a": "b"}}})), ""),
             (&own, amend(PART.at("other", "b"), json!({"metadata": {"finalizers": null}})), "only labels"),
             (&own, amend(SECRET.at("ns", "b"), json!({"data": {}})), "does not watch"),
+            (&own, named(json!({"metadata": {"name": "b", "namespace": "ns"}})), ""),
+            (&own, named(json!({"metadata": {"name": "c"}})), "another name"),
+            (&own, named(json!({"metadata": {"namespace": "other"}})), "another name"),
         ];
         for (subject, step, expected) in cases {
             let said = says(vec![step.clone()], subject);

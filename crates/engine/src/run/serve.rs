@@ -18,7 +18,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
 use crate::bounds;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Listing};
 use crate::failure::{Class, Failure};
 use crate::lease::Leadership;
 use crate::live::Live;
@@ -36,15 +36,17 @@ use crate::stores::Stores;
 use crate::view::{Fresh, View, Want};
 use crate::watch::Watch;
 use crate::writer::Writer;
-use absent::Absent;
+use absent::{Absent, Looked};
 use changes::{Changes, Following};
 
 /// Answers before a request is given up because the world keeps changing.
 const ROUNDS: usize = 8;
 /// How often a server forgets what it no longer needs.
 const TIDY: Duration = Duration::from_mins(10);
-/// Changes of a feed that come close together are answered once.
-const FEED_PAUSE: Duration = Duration::from_millis(100);
+/// Changes that come close together are answered once.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What was read or written is read again when the caches do not show it after so long.
+const LAG: Duration = Duration::from_secs(5);
 
 /// What a server does.
 #[async_trait]
@@ -227,13 +229,12 @@ impl<S: Service> Server<S> {
         unfold(Some(begin), move |feed| async move {
             let mut feed = feed?;
             loop {
-                if feed.last.is_some() {
-                    feed.changes.changed().await;
-                    tokio::time::sleep(FEED_PAUSE).await;
-                    feed.fresh = feed.server.not_shown_yet(feed.fresh);
-                }
                 let first = feed.last.is_none();
                 let Feed { server, request, changes, fresh, .. } = &mut feed;
+                if !first {
+                    server.wait(changes, fresh, Duration::MAX).await;
+                    tokio::time::sleep(PAUSE).await;
+                }
                 let replied = server.reply(request, changes, fresh, Duration::MAX).await;
                 if first {
                     server.count(&replied, started);
@@ -277,17 +278,45 @@ impl<S: Service> Server<S> {
             owner_uid: owner_uid.as_ref(),
             owner_version: None,
         };
+        let mut pause = Duration::ZERO;
         loop {
+            self.catch_up(fresh).await?;
             let otherwise = match self.settle(request, &executor, fresh).await? {
                 Reply::Now(reply) => return Ok(reply),
                 Reply::Later { otherwise } => otherwise,
             };
             let left = within.saturating_sub(started.elapsed());
-            if tokio::time::timeout(left, changes.changed()).await.is_err() {
+            if left.is_zero() {
                 return Ok(otherwise);
             }
-            *fresh = self.not_shown_yet(std::mem::take(fresh));
+            self.wait(changes, fresh, left).await;
+            // The first change is answered at once; many are not worth a look each.
+            tokio::time::sleep(std::mem::replace(&mut pause, PAUSE)).await;
         }
+    }
+
+    /// Waits for a change, and no longer than this. While something is not shown yet, it may be that no change ever tells of it.
+    async fn wait(&self, changes: &mut Following, fresh: &Fresh, longest: Duration) {
+        let longest = if fresh.objects.is_empty() { longest } else { longest.min(LAG) };
+        let _ = tokio::time::timeout(longest, changes.changed()).await;
+    }
+
+    /// Keeps of what was read or written what the caches do not show yet; the rest may have changed. What they do not show for long is
+    /// read again: they may never show it, when it is gone.
+    async fn catch_up(&self, fresh: &mut Fresh) -> Result<(), Failure> {
+        *fresh = self.not_shown_yet(std::mem::take(fresh));
+        let now = self.runtime.now();
+        let is_old = |read_at: Timestamp| now.duration_since(read_at).unsigned_abs() >= LAG;
+        let old: Vec<ObjectRef> = fresh
+            .objects
+            .iter()
+            .filter(|(_, (_, read_at))| is_old(*read_at))
+            .map(|(target, _)| target.clone())
+            .collect();
+        for target in old {
+            refresh(&*self.cluster, fresh, target, now).await?;
+        }
+        Ok(())
     }
 
     /// Decides and carries out until there is nothing more to do.
@@ -299,12 +328,12 @@ impl<S: Service> Server<S> {
     ) -> Result<Reply<S::Reply>, Failure> {
         for _ in 0..ROUNDS {
             let Some(answer) = self.look(request, executor.owner, fresh).await? else { continue };
-            if let Some(step) = answer.steps.iter().find(|step| !allowed(step) || !bounds::is_named(step)) {
+            if let Some(step) = answer.steps.iter().find(|step| !allowed(step)) {
                 return Err(Failure::bug(format!(
                     "a server may only create or compare and swap what has a name, not {step:?}"
                 )));
             }
-            let mut settled = true;
+            let (mut settled, mut stale, mut failed) = (true, Vec::new(), None);
             for done in executor.stage(&Stage { steps: answer.steps }, fresh).await {
                 match done {
                     Done::Unchanged | Done::Acted => {}
@@ -315,34 +344,41 @@ impl<S: Service> Server<S> {
                     }
                     Done::Stale(target) => {
                         self.absent.forget(&target);
-                        refresh(&*self.cluster, fresh, target, self.runtime.now()).await?;
-                        settled = false;
+                        stale.push(target);
                     }
                     Done::NeedsFirmGround => {
-                        return Err(Failure::bug("a server may not destroy anything"));
+                        failed = Some(Failure::bug("a server may not destroy anything"));
                     }
                     Done::Failed(failure) | Done::Panicked(failure) | Done::Altered(_, _, failure) => {
-                        return Err(failure);
+                        failed = Some(failure);
                     }
                 }
             }
-            if settled {
+            // Only now: what the other steps have written must be known, whatever one of them came to.
+            if let Some(failure) = failed {
+                return Err(failure);
+            }
+            if settled && stale.is_empty() {
                 return Ok(answer.reply);
+            }
+            for target in stale {
+                refresh(&*self.cluster, fresh, target, self.runtime.now()).await?;
             }
         }
         let owner = executor.owner;
         Err(Failure::new(Class::Transient, format!("the world around {owner} keeps changing; ask again")))
     }
 
-    /// What was read or written and the caches do not show yet; the rest may have changed.
+    /// What was read or written and the caches do not show yet.
     fn not_shown_yet(&self, mut fresh: Fresh) -> Fresh {
-        fresh.objects.retain(|target, (object, _)| {
-            object.as_ref().is_some_and(|object| {
+        fresh.objects.retain(|target, (object, _)| match object {
+            Some(object) => {
                 let written = Progress::Revision(revision(object.resource_version()));
                 let mut showing = self.stores.of(&target.kind).iter();
                 showing
                     .any(|store| store.watch().scope().shows(object) && !store.reached(&target.key, &written))
-            })
+            }
+            None => self.stores.get(target).present().is_some(),
         });
         Fresh { objects: fresh.objects, ..Fresh::default() }
     }
@@ -369,7 +405,7 @@ impl<S: Service> Server<S> {
         for want in wants {
             match want {
                 Want::Object(target) => self.read(fresh, target, now).await?,
-                Want::List(listing) => read_list(&*self.cluster, &self.outside, fresh, listing, now).await?,
+                Want::List(listing) => self.list(fresh, listing, now).await?,
                 // A caller waits: what takes long is asked by a controller, which puts the answer into a status.
                 Want::Answer(question) => {
                     return Err(Failure::bug(format!(
@@ -384,25 +420,37 @@ impl<S: Service> Server<S> {
     /// Reads an object. What no cache shows mostly does not exist: only so many such reads are made, and of kinds that are watched it is
     /// remembered.
     async fn read(&self, fresh: &mut Fresh, target: ObjectRef, now: Timestamp) -> Result<(), Failure> {
-        // The name may be anything that somebody sends. What cannot be one is not there.
-        if !bounds::is_address(&target) {
-            fresh.objects.insert(target, (None, now));
-            return Ok(());
-        }
-        let (cached, watched) = (self.stores.get(&target), !self.stores.of(&target.kind).is_empty());
-        if watched && !cached.absent() {
+        let watched = !self.stores.of(&target.kind).is_empty();
+        if self.stores.get(&target).present().is_some() || !bounds::is_address(&target) {
             return refresh(&*self.cluster, fresh, target, now).await;
         }
         let absent = if watched { &self.absent } else { &self.unwatched };
-        if let Some(seen_at) = absent.known_since(&target)? {
-            fresh.objects.insert(target, (None, seen_at));
-            return Ok(());
-        }
+        let reading = match absent.look(&target).await? {
+            Looked::Absent { since } => {
+                fresh.objects.insert(target, (None, since));
+                return Ok(());
+            }
+            Looked::Unknown(reading) => reading,
+        };
         let read = refresh(&*self.cluster, fresh, target.clone(), now).await;
-        if !fresh.objects.get(&target).is_some_and(|(object, _)| object.is_none()) {
-            absent.give_back();
-        } else if watched {
-            absent.add(&target, now);
+        match fresh.objects.get(&target) {
+            Some((Some(_), _)) => reading.found(),
+            Some((None, _)) if watched => reading.absent(&target, now),
+            _ => reading.failed(),
+        }
+        read
+    }
+
+    /// Reads a list, only so often: its namespace may be anything that somebody sends.
+    async fn list(&self, fresh: &mut Fresh, listing: Listing, now: Timestamp) -> Result<(), Failure> {
+        if !bounds::is_listing(&listing) {
+            return Err(Failure::new(Class::Invalid, format!("{listing} cannot be listed")));
+        }
+        let reading = self.unwatched.begin(&listing).await?;
+        let read = read_list(&*self.cluster, &self.outside, fresh, listing.clone(), now).await;
+        match fresh.lists.get(&listing) {
+            Some(list) if !list.objects.is_empty() => reading.found(),
+            _ => reading.failed(),
         }
         read
     }
@@ -412,6 +460,9 @@ impl<S: Service> Server<S> {
 mod tests;
 
 fn allowed(step: &Step) -> bool {
+    if !bounds::is_named(step) || bounds::amends_ownership(step).is_some() {
+        return false;
+    }
     match step {
         Step::Apply(child) => child.expect == Expect::Absent,
         Step::Mint(_) | Step::Seal(_) | Step::Record(_) | Step::Amend(_) => true,

@@ -5,10 +5,12 @@
 //! Hand-made, because it must follow the clock of the simulation, which the crates for this do not.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::failure::{Class, Failure};
@@ -23,60 +25,101 @@ const MOST: usize = 256;
 /// So many reads that find nothing are made at once, and then a second.
 const AT_ONCE: f64 = 100.0;
 const PER_SECOND: f64 = 20.0;
+/// So many reads are on their way at once; others wait for their turn.
+const ON_THEIR_WAY: usize = 32;
 
 /// What is not there.
-pub(super) struct Absent(Mutex<Inner>);
+pub(super) struct Absent {
+    inner: Mutex<Inner>,
+    turns: Semaphore,
+}
 
 struct Inner {
     absent: BTreeMap<ObjectRef, (Instant, Timestamp)>,
-    /// Reads that may be made, as of an instant.
+    /// Reads that may still find nothing, as of an instant.
     left: f64,
     as_of: Instant,
+    /// How often something was forgotten.
+    forgotten: u64,
+}
+
+/// What is known of an object before it is read.
+pub(super) enum Looked<'a> {
+    /// It was seen not to be there, and that still counts.
+    Absent {
+        /// When.
+        since: Timestamp,
+    },
+    /// It must be read.
+    Unknown(Reading<'a>),
+}
+
+/// A read that is on its way. Who makes it says what came of it; only one that finds something costs nothing.
+pub(super) struct Reading<'a> {
+    absent: &'a Absent,
+    /// How often something had been forgotten when it began.
+    forgotten: u64,
+    _turn: Option<SemaphorePermit<'a>>,
 }
 
 impl Default for Absent {
     fn default() -> Self {
-        Self(Mutex::new(Inner { absent: BTreeMap::new(), left: AT_ONCE, as_of: Runtime::instant() }))
+        let inner = Inner { absent: BTreeMap::new(), left: AT_ONCE, as_of: Runtime::instant(), forgotten: 0 };
+        Self { inner: Mutex::new(inner), turns: Semaphore::new(ON_THEIR_WAY) }
     }
 }
 
 impl Absent {
-    /// When it was seen that this is not there, if that still counts; if not, the caller reads it and says what came of it. Refuses
-    /// when too much is asked for that is not there.
-    pub fn known_since(&self, target: &ObjectRef) -> Result<Option<Timestamp>, Failure> {
-        let mut inner = lock(&self.0);
-        inner.refill();
-        if let Some((since, seen_at)) = inner.absent.get(target)
-            && since.elapsed() < LIFE
+    /// What is known of an object. Refuses when too much is asked for that is not there.
+    pub async fn look(&self, target: &ObjectRef) -> Result<Looked<'_>, Failure> {
+        if let Some((begun, seen_at)) = lock(&self.inner).absent.get(target)
+            && begun.elapsed() < LIFE
         {
-            return Ok(Some(*seen_at));
+            return Ok(Looked::Absent { since: *seen_at });
         }
+        self.begin(target).await.map(Looked::Unknown)
+    }
+
+    /// Begins a read of something that may not be there.
+    pub async fn begin(&self, what: &impl fmt::Display) -> Result<Reading<'_>, Failure> {
+        let turn = self.turns.acquire().await.ok();
+        let mut inner = lock(&self.inner);
+        inner.refill();
         if inner.left < 1.0 {
-            let said = format!("too many names are asked for that do not exist, such as {target}; ask again");
+            let said = format!("too many names are asked for that do not exist, such as {what}; ask again");
             return Err(Failure::new(Class::Transient, said));
         }
-        // Before the read: many may be on their way at once.
+        Ok(Reading { absent: self, forgotten: inner.forgotten, _turn: turn })
+    }
+
+    /// It is being made: what was seen before, or is being read, does not count any more.
+    pub fn forget(&self, target: &ObjectRef) {
+        let mut inner = lock(&self.inner);
+        inner.absent.remove(target);
+        inner.forgotten += 1;
+    }
+}
+
+impl Reading<'_> {
+    /// It has found something.
+    pub fn found(self) {}
+
+    /// It has failed, or found nothing that is worth remembering.
+    pub fn failed(self) {
+        lock(&self.absent.inner).left -= 1.0;
+    }
+
+    /// It has found nothing.
+    pub fn absent(self, target: &ObjectRef, now: Timestamp) {
+        let mut inner = lock(&self.absent.inner);
         inner.left -= 1.0;
-        Ok(None)
-    }
-
-    /// The read has found it, or has failed: that is nobody's invention, and does not count.
-    pub fn give_back(&self) {
-        lock(&self.0).left += 1.0;
-    }
-
-    /// A read has found nothing.
-    pub fn add(&self, target: &ObjectRef, now: Timestamp) {
-        let mut inner = lock(&self.0);
+        if inner.forgotten != self.forgotten {
+            return; // it may have been made meanwhile
+        }
         if inner.absent.len() >= MOST {
-            inner.absent.retain(|_, (since, _)| since.elapsed() < LIFE);
+            inner.absent.retain(|_, (begun, _)| begun.elapsed() < LIFE);
         }
         inner.absent.insert(target.clone(), (Runtime::instant(), now));
-    }
-
-    /// It is being made: what was seen before does not count any more.
-    pub fn forget(&self, target: &ObjectRef) {
-        lock(&self.0).absent.remove(target);
     }
 }
 
@@ -96,31 +139,84 @@ mod tests {
     const KIND: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
+    fn name(number: usize) -> ObjectRef {
+        KIND.at("ns", &number.to_string())
+    }
+
+    /// Whether this name must be read; then it is not there.
+    async fn is_read(absent: &Absent, number: usize) -> bool {
+        match absent.look(&name(number)).await {
+            Ok(Looked::Unknown(reading)) => {
+                reading.absent(&name(number), NOW);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    async fn reads(absent: &Absent, from: usize) -> usize {
+        let mut reads = 0;
+        for number in from..from + 10_000 {
+            reads += usize::from(is_read(absent, number).await);
+        }
+        reads
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_is_not_there_is_read_once_in_a_while_and_inventing_names_makes_few_reads() {
         let absent = Absent::default();
-        let name = |number: usize| KIND.at("ns", &number.to_string());
-        assert_eq!(absent.known_since(&name(0)), Ok(None));
-        absent.add(&name(0), NOW);
-        assert_eq!(absent.known_since(&name(0)), Ok(Some(NOW)));
+        assert!(is_read(&absent, 0).await);
+        assert!(matches!(absent.look(&name(0)).await, Ok(Looked::Absent { since }) if since == NOW));
         absent.forget(&name(0));
-        assert_eq!(absent.known_since(&name(0)), Ok(None));
-        absent.give_back();
-        let ask = |from: usize| {
-            let read = |number: &usize| matches!(absent.known_since(&name(*number)), Ok(None));
-            (from..from + 10_000).filter(read).inspect(|number| absent.add(&name(*number), NOW)).count()
-        };
-        assert_eq!(ask(1), 99, "one of a hundred is spent");
+        assert!(is_read(&absent, 0).await);
+        assert_eq!(reads(&absent, 1).await, 98, "two of a hundred are spent");
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(ask(20_000), 40);
-        let refused = absent.known_since(&name(90_000)).unwrap_err();
+        assert_eq!(reads(&absent, 20_000).await, 40);
+        let Err(refused) = absent.look(&name(90_000)).await else { panic!("it is not refused") };
         assert!(refused.class == Class::Transient && refused.message.contains("90000"), "{refused}");
         tokio::time::sleep(LIFE).await;
-        assert_eq!(absent.known_since(&name(1)), Ok(None), "that is long ago");
+        assert!(is_read(&absent, 1).await, "that is long ago");
         for round in 0..10 {
-            ask(100_000 * (round + 1));
+            reads(&absent, 100_000 * (round + 1)).await;
             tokio::time::sleep(LIFE).await;
         }
-        assert!(lock(&absent.0).absent.len() <= MOST, "old ones are dropped");
+        assert!(lock(&absent.inner).absent.len() <= MOST, "old ones are dropped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_costs_nothing_however_much_of_it_is_read_and_what_fails_does() {
+        let absent = Absent::default();
+        for _ in 0..1000 {
+            let Ok(Looked::Unknown(reading)) = absent.look(&name(0)).await else { panic!("it is refused") };
+            reading.found();
+        }
+        let mut reads = 0;
+        while let Ok(reading) = absent.begin(&"a list").await {
+            reading.failed();
+            reads += 1;
+        }
+        assert_eq!(reads, 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_are_read_at_once_and_the_others_wait() {
+        let absent = Absent::default();
+        let mut reading = Vec::new();
+        for _ in 0..ON_THEIR_WAY {
+            reading.push(absent.begin(&"x").await.unwrap());
+        }
+        let mut next = std::pin::pin!(absent.begin(&"x"));
+        assert!(futures::poll!(next.as_mut()).is_pending());
+        reading.pop();
+        assert!(next.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_made_while_it_is_read_is_not_remembered_as_absent() {
+        let absent = Absent::default();
+        let Ok(Looked::Unknown(reading)) = absent.look(&name(0)).await else { panic!("it is refused") };
+        absent.forget(&name(0));
+        reading.absent(&name(0), NOW);
+        assert!(matches!(absent.look(&name(0)).await, Ok(Looked::Unknown(_))));
     }
 }

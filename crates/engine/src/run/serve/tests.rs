@@ -75,6 +75,118 @@ async fn an_answer_that_panics_is_a_failure_and_others_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_of_one_namespace_does_not_open_the_others_to_whoever_invents_names() {
+    let elsewhere = Store::new(Watch::subjects(KIND).in_namespace("elsewhere"));
+    elsewhere.relist_begins();
+    elsewhere.relist_ends(Timestamp::UNIX_EPOCH);
+    let mut stores = Stores::default();
+    stores.add(Arc::new(elsewhere));
+    let server = server(stores);
+    let mut answered = 0;
+    for number in 0..500 {
+        answered += usize::from(server.handle(&format!("invented-{number}"), Duration::ZERO).await.is_ok());
+    }
+    assert_eq!(answered, 100, "each of them is a request to the API server");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_caches_never_show_is_read_again_and_what_they_still_show_of_the_deleted_is_not_believed() {
+    // The cache missed a deletion: it is at revision 90 and was told of nothing since.
+    let mut stores = Stores::default();
+    let mut other = object(90);
+    other.0["metadata"]["name"] = json!("y");
+    stores.add(store("a=1", &other));
+    let behind = server(stores);
+    let mut fresh = Fresh::default();
+    let written = behind.runtime.now();
+    fresh.objects.insert(KIND.at("ns", "x"), (Some(object(100)), written));
+    behind.catch_up(&mut fresh).await.unwrap();
+    assert_eq!(fresh.objects.len(), 1, "the caches may still show it");
+    fresh.objects.insert(KIND.at("ns", "x"), (Some(object(100)), written - LAG));
+    behind.catch_up(&mut fresh).await.unwrap();
+    assert_eq!(fresh.objects.get(&KIND.at("ns", "x")).and_then(|(object, _)| object.clone()), None);
+
+    let mut stores = Stores::default();
+    stores.add(store("a=1", &object(100)));
+    let shows = server(stores);
+    let mut fresh = Fresh::default();
+    fresh.objects.insert(KIND.at("ns", "x"), (None, written));
+    shows.catch_up(&mut fresh).await.unwrap();
+    assert_eq!(fresh.objects.len(), 1, "it is gone, whatever the cache shows");
+}
+
+/// Waits for what never comes.
+struct Waits;
+
+impl Service for Waits {
+    type Request = ();
+    type Reply = ();
+
+    fn name(&self) -> &'static str {
+        "waits"
+    }
+    fn owner(&self, (): &()) -> (Key, Option<Uid>) {
+        (Key::namespaced("ns", "x"), None)
+    }
+    fn answer(&self, (): &(), _: &View<'_>, _: Timestamp) -> Answer<()> {
+        Answer::later(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_does_not_outlive_its_time_however_much_changes() {
+    let cluster: Arc<dyn Cluster> = Arc::new(Model::default());
+    let server = Server::new(Waits, cluster, Stores::default(), Runtime::system());
+    let changes = Arc::clone(&server.changes);
+    let begun = tokio::time::Instant::now();
+    let busy = async {
+        loop {
+            changes.tell(&crate::store::Woken { all: true, ..crate::store::Woken::default() });
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let within = Duration::from_secs(2);
+    tokio::select! {
+        () = busy => {}
+        replied = server.handle(&(), within) => assert_eq!(replied, Ok(())),
+    }
+    assert!(begun.elapsed() < within + Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+/// Amends what decides whether an object goes.
+struct Frees;
+
+impl Service for Frees {
+    type Request = ();
+    type Reply = ();
+
+    fn name(&self) -> &'static str {
+        "frees"
+    }
+    fn owner(&self, (): &()) -> (Key, Option<Uid>) {
+        (Key::namespaced("ns", "x"), None)
+    }
+    fn answer(&self, (): &(), _: &View<'_>, _: Timestamp) -> Answer<()> {
+        let patch = json!({"metadata": {"finalizers": null}}).as_object().cloned().unwrap_or_default();
+        let amend = crate::plan::Amend {
+            target: KIND.at("ns", "x"),
+            seen: object(1).identity(),
+            patch,
+            status: false,
+        };
+        Answer::now(()).after(vec![Step::Amend(amend)])
+    }
+}
+
+#[tokio::test]
+async fn a_server_takes_no_finalizer_off() {
+    let cluster: Arc<dyn Cluster> = Arc::new(Model::default());
+    let server = Server::new(Frees, cluster, Stores::default(), Runtime::system());
+    let refused = server.handle(&(), Duration::ZERO).await.unwrap_err();
+    assert!(refused.message.contains("may only create or compare and swap"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn names_of_kinds_that_are_not_watched_are_read_only_so_often_too() {
     let server = server(Stores::default());
     let mut read = 0;
