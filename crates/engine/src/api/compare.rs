@@ -41,13 +41,21 @@ fn walk<'a>(wanted: &'a Value, found: &Value, path: &mut Vec<&'a str>) -> Option
             path.pop();
             result
         }),
-        // The server drops empty maps and lists.
-        (Value::Object(wanted), Value::Null) if wanted.is_empty() => None,
-        (Value::Array(wanted), Value::Null) if wanted.is_empty() => None,
+        (wanted, Value::Null) if is_nothing(wanted) => None,
         (Value::Array(wanted_list), Value::Array(found_list)) => lists(wanted_list, found_list, path)
             .map(|at| if at.path.is_empty() { here(path, wanted, found) } else { at }),
         _ if same(wanted, found, path) => None,
         _ => Some(here(path, wanted, found)),
+    }
+}
+
+/// Whether it is the same as nothing: the server drops empty maps and lists, and what a patch takes away.
+fn is_nothing(wanted: &Value) -> bool {
+    match wanted {
+        Value::Null => true,
+        Value::Object(fields) => fields.values().all(is_nothing),
+        Value::Array(elements) => elements.is_empty(),
+        _ => false,
     }
 }
 
@@ -141,6 +149,18 @@ mod tests {
     #[test]
     fn empty_maps_and_lists_that_the_server_drops_are_no_difference() {
         assert_eq!(path(&json!({"a": {}, "b": []}), &json!({})), None);
+    }
+
+    #[test]
+    fn what_is_taken_away_is_no_difference_when_nothing_is_left_of_the_map_that_it_was_in() {
+        let patch = json!({"metadata": {"labels": {"x": null}}});
+        assert_eq!(path(&patch, &json!({"metadata": {}})), None);
+        assert_eq!(
+            path(&patch, &json!({"metadata": {"labels": {"x": "1"}}})),
+            Some("/metadata/labels/x".into())
+        );
+        let more = json!({"metadata": {"labels": {"x": null, "y": "1"}}});
+        assert_eq!(path(&more, &json!({"metadata": {}})), Some("/metadata/labels".into()));
     }
 
     #[test]

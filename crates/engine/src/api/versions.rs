@@ -17,9 +17,12 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The versions in which a process works with kinds. Copies share them.
 #[derive(Clone, Default)]
-pub(crate) struct Versions(Arc<Mutex<BTreeMap<(String, String), Known>>>);
+pub(crate) struct Versions(Arc<Mutex<BTreeMap<Place, Known>>>);
 
-/// The versions of one kind, by group and plural.
+/// Group, plural and preferred version: what one family prefers is nothing to another that works with one version only.
+type Place = (String, String, String);
+
+/// The versions of one kind.
 #[derive(Clone, Default)]
 struct Known {
     /// Besides the preferred one, the better first.
@@ -28,8 +31,15 @@ struct Known {
     served: Option<String>,
 }
 
-fn place(kind: &Kind) -> (String, String) {
-    (kind.group.to_string(), kind.plural.to_string())
+fn place(kind: &Kind) -> Place {
+    (kind.group.to_string(), kind.plural.to_string(), kind.version.to_string())
+}
+
+/// Whether the cluster says that it serves a kind in this version.
+async fn is_served(client: &Client, kind: &Kind, version: &str) -> bool {
+    let group = Kind { version: version.to_owned().into(), ..kind.clone() }.api_version();
+    let told = tokio::time::timeout(DEADLINE, client.list_api_group_resources(&group)).await;
+    matches!(told, Ok(Ok(served)) if served.resources.iter().any(|resource| resource.name == *kind.plural))
 }
 
 impl Versions {
@@ -72,12 +82,12 @@ impl Versions {
         if self.served(kind).version != missing {
             return true; // another watch of the kind has found it meanwhile
         }
+        if is_served(client, kind, missing).await {
+            return false; // one stray answer does not make us leave a version
+        }
         let preferred = std::iter::once(kind.version.to_string());
         for version in preferred.chain(known.others).filter(|version| *version != missing) {
-            let group = Kind { version: version.clone().into(), ..kind.clone() }.api_version();
-            let told = tokio::time::timeout(DEADLINE, client.list_api_group_resources(&group)).await;
-            let Ok(Ok(served)) = told else { continue };
-            if served.resources.iter().any(|resource| resource.name == *kind.plural) {
+            if is_served(client, kind, &version).await {
                 tracing::info!(kind = %kind.plural, group = %kind.group, version, "The cluster serves this version");
                 let chosen = (*version != *kind.version).then_some(version);
                 if let Some(known) = lock(&self.0).get_mut(&place(kind)) {

@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::intent::{OWNER, OWNER_UID};
+use crate::intent::{OWNER, OWNER_KIND, OWNER_UID};
 use crate::object::{Identity, Kind, Object};
 
 /// The kind.
@@ -39,6 +39,8 @@ pub struct StoredSecret {
     pub owner_uid: Option<String>,
     /// The owner that it names.
     pub owner: Option<String>,
+    /// The kind of the owner that it names.
+    pub owner_kind: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its type.
@@ -61,6 +63,7 @@ impl StoredSecret {
             identity: object.identity(),
             owner_uid: object.label(OWNER_UID).map(str::to_owned),
             owner: object.annotation(OWNER).map(str::to_owned),
+            owner_kind: object.annotation(OWNER_KIND).map(str::to_owned),
             labels: labels.unwrap_or_default(),
             secret_type: object.text("/type").to_owned(),
             content: content.collect(),

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::erased::Observation;
 use super::{Pass, PassState};
+use crate::bounds::is_address;
 use crate::cluster::{ApiError, Cluster, Listing};
 use crate::failure::Failure;
 use crate::intent::PAUSED;
@@ -155,6 +156,11 @@ pub(crate) async fn refresh(
     target: ObjectRef,
     now: Timestamp,
 ) -> Result<(), Failure> {
+    // A name may come from an object that anybody can write. What cannot be one is not there.
+    if !is_address(&target) {
+        fresh.objects.insert(target, (None, now));
+        return Ok(());
+    }
     match cluster.get(&target).await {
         Ok(object) => {
             fresh.objects.insert(target, (object, now));

@@ -297,6 +297,10 @@ impl Outside {
         inner.answers.retain(|_, answer| now.duration_since(answer.came_at).unsigned_abs() <= age);
         inner.verified.retain(|_, verified| verified.is_young());
         inner.drop_old_lists(now);
+        // Who waited for a list may have been ended meanwhile.
+        inner.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        let Inner { turns, failed_lists, .. } = &mut *inner;
+        failed_lists.retain(|listing, _| turns.contains_key(listing));
     }
 
     /// What it keeps: so many of each.

@@ -19,6 +19,9 @@ use crate::seen::{Seen, Why};
 const PER_SOURCE: usize = 4;
 /// A source that fails is asked less often, up to this many periods apart.
 const LESS_OFTEN: u32 = 8;
+/// Nothing is asked more often than this, nor less often, whatever a family says.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_hours(24);
 
 /// All questions that are put again and again.
 #[derive(Default)]
@@ -129,7 +132,7 @@ impl Polls {
             return None;
         };
         let slower = 2_u32.saturating_pow(polled.failures.min(8)).min(LESS_OFTEN);
-        Some(every.saturating_mul(slower).mul_f64(0.9 + 0.2 * jitter))
+        Some(every.saturating_mul(slower).clamp(SHORTEST, LONGEST).mul_f64(0.9 + 0.2 * jitter))
     }
 
     /// A key is gone.

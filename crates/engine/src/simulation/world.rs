@@ -411,8 +411,14 @@ impl World {
     ) -> Result<(), String> {
         let fresh = self.start("fresh", families);
         let written = self.written_within(Duration::from_mins(2)).await;
+        let counted = fresh.metrics.text();
+        let leads = counted.lines().any(|line| line.starts_with("aquifer_leader{") && line.ends_with(" 1"));
         fresh.crash();
-        if written.is_empty() { Ok(()) } else { Err(format!("a fresh process writes {written:?}")) }
+        match (leads, written.is_empty()) {
+            (false, _) => Err("a fresh process does not lead".to_owned()),
+            (true, false) => Err(format!("a fresh process writes {written:?}")),
+            (true, true) => Ok(()),
+        }
     }
 
     /// What is written from now on within this time, Leases and Events excepted.

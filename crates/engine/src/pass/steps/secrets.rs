@@ -8,7 +8,7 @@ use super::{ABSENT, Done, Executor};
 use crate::cluster::{ApiError, Verb};
 use crate::failure::{Class, Failure};
 use crate::intent::{OWNER, OWNER_KIND, OWNER_UID, owner_kind};
-use crate::object::{Identity, Key, ObjectRef};
+use crate::object::{Identity, Key, Kind, ObjectRef};
 use crate::outside::Verified;
 use crate::plan::{Mint, Seal};
 use crate::runtime::Runtime;
@@ -97,7 +97,7 @@ impl Executor<'_> {
             }
             Some(current)
                 if current.content == content
-                    && current.owner.as_deref() == Some(&*self.owner.to_string())
+                    && self.is_marked(current)
                     && seal.labels.iter().all(|(name, value)| current.labels.get(name) == Some(value)) =>
             {
                 verify(current.identity.clone());
@@ -119,16 +119,17 @@ impl Executor<'_> {
         match self.writer.write(&target, verb, why).await {
             Ok(Some(object)) => {
                 // The answer is without the content: whether that was kept is read.
-                let kept = self.writer.cluster.secret(&seal.secret).await;
-                if kept.is_ok_and(|kept| {
-                    kept.is_some_and(|kept| kept.identity == object.identity() && kept.content != content)
-                }) {
-                    let message = format!(
-                        "{target} was stored otherwise than it was sent: a webhook or policy changes it"
-                    );
-                    return Done::Altered(target, object, Failure::new(Class::Altered, message));
+                let kept = self.writer.cluster.secret(&seal.secret).await.ok().flatten();
+                match kept.filter(|kept| kept.identity == object.identity()) {
+                    Some(kept) if kept.content != content => {
+                        let message = format!(
+                            "{target} was stored otherwise than it was sent: a webhook or policy changes it"
+                        );
+                        return Done::Altered(target, object, Failure::new(Class::Altered, message));
+                    }
+                    Some(_) => verify(object.identity()),
+                    None => {} // it is compared by the next pass
                 }
-                verify(object.identity());
                 Done::wrote(target, Some(object))
             }
             Ok(None) => Done::Stale(target),
@@ -144,6 +145,13 @@ impl Executor<'_> {
             && verified.recipe == recipe
             && cached(&seal.secret).as_ref() == Some(&verified.own)
             && seal.sources.iter().map(cached).eq(verified.sources.iter().cloned().map(Some))
+    }
+
+    /// Whether a Secret names our owner. Where the kind of the owner is missing, it was made before there was that mark.
+    fn is_marked(&self, secret: &StoredSecret) -> bool {
+        let another = |kind: &Kind| secret.owner_kind.as_ref().is_some_and(|mark| *mark != owner_kind(kind));
+        secret.owner.as_deref() == Some(&*self.owner.to_string())
+            && !self.owner_kind.as_ref().is_some_and(another)
     }
 
     fn owner_marks(&self) -> Value {
