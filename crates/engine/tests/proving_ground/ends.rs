@@ -8,13 +8,16 @@ use aquifer_base::Reason;
 use aquifer_engine::secret::StoredSecret;
 use aquifer_engine::{Class, Object};
 
-use crate::desk::LEAVERS;
+use crate::desk::{Call, LEAVERS, Told, Wish};
 use crate::family::{CONFIG_MAP, Kinds, SECRET, WELLS, WellReason, WellSpec, condition, well_status};
 use crate::gauges::{self, GAUGES, MASTER};
+use crate::people;
 use crate::scene::{CAPACITY, REGION, Scene};
 
 /// How often something is tried in an hour in which it is refused.
 const MOST_REFUSED: usize = 40;
+/// How soon people are told that it is.
+const SAID_WITHIN: Duration = Duration::from_mins(2);
 
 /// The outside answers questions and takes no orders for an hour: it is not asked all the time, and people are told.
 pub async fn an_hour_without_orders(scene: &Scene) -> Result<(), String> {
@@ -23,15 +26,25 @@ pub async fn an_hour_without_orders(scene: &Scene) -> Result<(), String> {
     house.refuse(true);
     register.lock().unwrap().refused = Some(BTreeMap::new());
     level.fetch_add(1, Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_hours(1)).await;
+    people::want_for_all(world).await;
+    tokio::time::sleep(SAID_WITHIN).await;
+    let at_first = house.refused();
+    tokio::time::sleep(SAID_WITHIN).await;
+    say_that_they_get_no_pump(scene, &at_first)?;
+    tokio::time::sleep(Duration::from_hours(1).saturating_sub(SAID_WITHIN * 2)).await;
     let refused = house.refuse(false);
     let entries = register.lock().unwrap().refused.take().unwrap_or_default();
     world.note("the pump house takes orders again, and the register entries");
     if let Some((whose, times)) = refused.iter().chain(&entries).find(|(_, times)| **times > MOST_REFUSED) {
         return Err(format!("{times} orders or entries of {whose} in an hour, all refused"));
     }
-    for well in world.model.objects(&Kinds::new().well).iter().filter(|well| refused.contains_key(well.uid()))
-    {
+    say_that_they_get_no_pump(scene, &refused)
+}
+
+/// Wells whose orders are refused say so.
+fn say_that_they_get_no_pump(scene: &Scene, refused: &BTreeMap<String, usize>) -> Result<(), String> {
+    let wells = scene.world.model.objects(&Kinds::new().well);
+    for well in wells.iter().filter(|well| refused.contains_key(well.uid())) {
         let (_, reason) = condition(well, "Ready");
         let mut says = vec![Class::Transient.reason().as_str(), WellReason::PumpHouse.as_str()];
         if well_status(well).allotted.unwrap_or_default() == 0 {
@@ -39,11 +52,7 @@ pub async fn an_hour_without_orders(scene: &Scene) -> Result<(), String> {
             says.extend([WellReason::Dry.as_str(), WellReason::Unallotted.as_str()]);
         }
         if !well.deleting() && !says.contains(&reason.as_str()) {
-            return Err(format!(
-                "after an hour, {} does not say that it gets no pump: {}",
-                well.name(),
-                well.0
-            ));
+            return Err(format!("{} does not say that it gets no pump: {}", well.name(), well.0));
         }
     }
     Ok(())
@@ -78,6 +87,11 @@ fn well_ended_well(scene: &Scene, well: &Object) -> Result<(), String> {
         return Err(format!("in the end, {} is there although its owner has left", well.name()));
     }
     let (state, reason) = condition(well, "Ready");
+    if reason == WellReason::Dry.as_str()
+        && let Some(left) = left_in(scene, well.text("/spec/spring")).filter(|left| *left > 0)
+    {
+        return Err(format!("in the end, {} is dry although {left} are left: {}", well.name(), well.0));
+    }
     if well.deleting() || !(state == "True" || good.contains(&reason.as_str())) {
         return Err(format!("in the end, {} is {state} for {reason:?}: {}", well.name(), well.0));
     }
@@ -86,6 +100,31 @@ fn well_ended_well(scene: &Scene, well: &Object) -> Result<(), String> {
     let says = condition(well, "Metered").0 == "True";
     if state == "True" && (says, scene.world.model.object(&meter).is_some()) != (metered, metered) {
         return Err(format!("in the end, the meter of {} is not as it says: {}", well.name(), well.0));
+    }
+    Ok(())
+}
+
+/// What a spring that is not being deleted has not given to anybody.
+fn left_in(scene: &Scene, name: &str) -> Option<u64> {
+    let (model, kinds) = (&scene.world.model, Kinds::new());
+    let spring = model.object(&kinds.spring.at("ns", name)).filter(|spring| !spring.deleting())?;
+    let capacity = spring.at("/spec/capacity")?.as_u64()?;
+    let wells = model.objects(&kinds.well);
+    let given = wells.iter().filter(|well| well.text("/spec/spring") == name);
+    Some(capacity.saturating_sub(given.filter_map(|well| well_status(well).allotted).sum()))
+}
+
+/// Whoever asks at the desk of any process is told what is stored.
+pub async fn all_are_told(scene: &Scene) -> Result<(), String> {
+    for well in scene.world.model.objects(&Kinds::new().well) {
+        let Some(allotted) = well_status(&well).allotted else { continue };
+        for desk in scene.desks.all() {
+            let call = Call { well: well.key(), wish: Wish::Grant };
+            let told = desk.server.handle(&call, Duration::ZERO).await;
+            if told != Ok(Told::Granted(allotted)) {
+                return Err(format!("in the end, the owner of {} is told {told:?}: {}", well.name(), well.0));
+            }
+        }
     }
     Ok(())
 }

@@ -136,6 +136,7 @@ aquifer_base::reasons! {
         PumpHouse,
         Resizing,
         Dry,
+        Basin,
         Key,
         Ordering,
         Taps,

@@ -108,6 +108,11 @@ impl House {
         self.contents(|contents| std::mem::take(&mut contents.refused))
     }
 
+    /// How many orders of each buyer it has not taken, while it takes none.
+    pub fn refused(&self) -> BTreeMap<String, usize> {
+        self.contents(|contents| contents.refused.clone())
+    }
+
     /// How many pumps each order number has brought.
     pub fn sold(&self) -> BTreeMap<String, usize> {
         self.contents(|contents| contents.sold.clone())

@@ -76,7 +76,7 @@ pub async fn interfere(scene: &Scene) {
 }
 
 /// A user wants something for all wells, one after the other, and those first that are served last.
-async fn want_for_all(world: &World) {
+pub async fn want_for_all(world: &World) {
     let spring = world.pick(&CAPACITY).expect("springs").0;
     for name in NAMES.iter().rev() {
         let what = want(world, name, spring);

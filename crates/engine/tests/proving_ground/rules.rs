@@ -89,7 +89,7 @@ pub fn hold(scene: &Scene) -> Result<(), String> {
         if change.target.kind == kinds.well {
             never_too_much(&kinds, &past, &change)?;
             if change.by == WELLS {
-                ready_is_true(&past, &change)?;
+                ready_is_true(&kinds, &past, &change)?;
             }
         }
     }
@@ -134,6 +134,9 @@ fn never_too_much(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), Str
 /// Only what belongs to nobody any more, or what can be made again and its owner did not want.
 fn may_be_deleted(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), String> {
     let kind = &change.target.kind;
+    if *kind == kinds.well && change.before().is_some_and(|well| well.at("/status/leaving").is_none()) {
+        return Err(format!("{}, whose owner has not left, was deleted by {}", change.target, change.by));
+    }
     if ![&CONFIG_MAP, &CLAIM, &SECRET, &kinds.meter].contains(&kind) {
         return Ok(());
     }
@@ -175,7 +178,7 @@ fn observed_is_true(change: &Change) -> Result<(), String> {
 }
 
 /// A status that says that a generation is served is not written before it is.
-fn ready_is_true(past: &Past, change: &Change) -> Result<(), String> {
+fn ready_is_true(kinds: &Kinds, past: &Past, change: &Change) -> Result<(), String> {
     let says = |well: &Object| {
         let observed = well.condition("Ready").and_then(|ready| ready["observedGeneration"].as_i64());
         (condition(well, "Ready").0 == "True" && observed == Some(well.generation())).then_some(observed)
@@ -194,6 +197,15 @@ fn ready_is_true(past: &Past, change: &Change) -> Result<(), String> {
         });
         if !right && !excused {
             return Err(format!("{} says that it is ready, but {at} has {size:?}: {}", well.name(), well.0));
+        }
+    }
+    let metered = condition(&well, "Metered").0 == "True";
+    let parts = [(&CLAIM, "basin", spec.basin), (&SECRET, "key", true), (&kinds.meter, "meter", metered)];
+    for (kind, part, wanted) in parts {
+        let at = kind.at(well.namespace(), &format!("{}-{part}", well.name()));
+        let excused = past.last.get(&at).is_some_and(|(by, when)| by == USER || *when + LATE >= change.at);
+        if wanted && !past.state.contains_key(&at) && !excused {
+            return Err(format!("{} says that it is ready without {at}: {}", well.name(), well.0));
         }
     }
     Ok(())

@@ -58,6 +58,7 @@ async fn everything(scene: &Scene) -> Result<(), String> {
         return Err("it never comes to rest".into());
     }
     ends::ended_well(scene)?;
+    ends::all_are_told(scene).await?;
     ends::little_is_kept(scene).await?;
     for process in kept {
         process.stop().await;

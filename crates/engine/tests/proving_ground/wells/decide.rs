@@ -112,14 +112,22 @@ impl Case<'_> {
             let secret = named(self.subject, &SECRET, "key").key;
             first.push(Step::Mint(Mint::new(secret, "key")));
         }
-        if spec.basin
-            && let Some(basin) = self.world.basin.known()
-        {
-            let target = named(self.subject, &CLAIM, "basin");
-            let intent = children::basin(&target, self.run);
-            first.push(Step::apply(target, intent, expect(basin.as_ref())));
+        let mut unknown = None;
+        if spec.basin {
+            match &self.world.basin {
+                Seen::Known { value: basin, .. } => {
+                    let target = named(self.subject, &CLAIM, "basin");
+                    let intent = children::basin(&target, self.run);
+                    first.push(Step::apply(target, intent, expect(basin.as_ref())));
+                }
+                Seen::Unknown(why) => unknown = Some(why),
+            }
         }
         let plan = Plan::none().hold().stage(first);
+        if let Some(why) = unknown {
+            let message = format!("whether there is a basin is not known: {why}");
+            return self.waiting(plan, &status, WellReason::Basin, &message);
+        }
         let Some(allotted) = status.allotted else {
             let message = "the spring has not allotted anything yet";
             return self.waiting(plan, &status, WellReason::Unallotted, message);
