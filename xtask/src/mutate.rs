@@ -1,11 +1,11 @@
 //! `cargo xtask mutate`: puts known defects back into a scratch copy of the engine, one by one, and looks whether each is found:
-//! by the simulation, or by the unit test that it names. A defect says which text of a file is replaced by which: that survives
-//! changes around it, and a test here fails when it does not.
+//! by the simulation within the number of seeds that it states, and by the unit test that it names. A defect says which text of a file
+//! is replaced by which: that survives changes around it, and a test here fails when it does not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args as Flags;
@@ -16,44 +16,69 @@ use crate::simulate::TEST;
 /// Where the defects are, a file for each.
 const MUTATIONS: &str = "crates/engine/mutations";
 
+/// How long histories are played at most.
+const LONGEST: Duration = Duration::from_mins(20);
+
 #[derive(Flags)]
 pub struct Args {
     /// Only those whose name contains this
     filter: Option<String>,
-    /// How long to look for each, in seconds
-    #[arg(long, default_value_t = 120)]
-    seconds: u64,
-    /// Let the simulation look for all of them, also where a unit test is named
-    #[arg(long)]
-    simulate: bool,
+    /// Let the simulation look for all of them in so many histories, also where only a unit test is named
+    #[arg(long, value_name = "SEEDS")]
+    simulate: Option<u64>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let tree = process::target_dir().join("mutate");
     copy(&tree)?;
+    let mutations = mutations(args.filter.as_deref())?;
+    let seeds = |mutation: &Mutation| args.simulate.or(mutation.seeds);
+    nothing_is_found_without_a_defect(&tree, &mutations, mutations.iter().filter_map(seeds).max())?;
     let mut missed = Vec::new();
-    for mutation in mutations(args.filter.as_deref())? {
-        let begin = Instant::now();
-        let name = mutation.name.clone();
+    for mutation in &mutations {
+        let (name, begin) = (&mutation.name, Instant::now());
         let originals = mutation.apply(&tree)?;
-        let found = match &mutation.test {
-            Some(test) if !args.simulate => test_finds(&tree, test),
-            _ => simulation_finds(&tree, args.seconds),
-        };
-        let found = found.with_context(|| format!("cannot try {name}"));
+        let found = found(&tree, mutation, seeds(mutation)).with_context(|| format!("cannot try {name}"));
         // The last first: two of its texts may be in one file.
         for (path, original) in originals.iter().rev() {
             fs::write(path, original)?;
         }
-        if let Some(how) = found? {
-            println!("{name}: found after {}: {how}", took(begin.elapsed()));
-        } else {
-            println!("{name}: NOT FOUND in {}", took(begin.elapsed()));
-            missed.push(name);
+        for (how, result) in found? {
+            let took = took(begin.elapsed());
+            if let Some(said) = result {
+                println!("{name}: found by {how} after {took}: {said}");
+            } else {
+                println!("{name}: NOT FOUND by {how} in {took}");
+                missed.push(name.as_str());
+            }
         }
     }
-    ensure!(missed.is_empty(), "nothing finds {}", missed.join(", "));
+    ensure!(missed.is_empty(), "not everything finds {}", missed.join(", "));
     Ok(())
+}
+
+/// What ends badly without a defect proves nothing with one.
+fn nothing_is_found_without_a_defect(tree: &Path, mutations: &[Mutation], seeds: Option<u64>) -> Result<()> {
+    if let Some(said) = seeds.map(|seeds| simulation_finds(tree, seeds)).transpose()?.flatten() {
+        bail!("without any defect, {said}");
+    }
+    for test in mutations.iter().filter_map(|mutation| mutation.test.as_ref()) {
+        ensure!(test_finds(tree, test)?.is_none(), "without any defect, {test} fails");
+    }
+    println!("without a defect nothing is found");
+    Ok(())
+}
+
+/// What each of those says that should find a defect; none when it notices nothing.
+fn found(tree: &Path, mutation: &Mutation, seeds: Option<u64>) -> Result<Vec<(String, Option<String>)>> {
+    let mut found = Vec::new();
+    if let Some(test) = &mutation.test {
+        found.push(("its test".to_owned(), test_finds(tree, test)?));
+    }
+    if let Some(seeds) = seeds {
+        found.push((format!("the simulation of {seeds} seeds"), simulation_finds(tree, seeds)?));
+    }
+    Ok(found)
 }
 
 /// A copy of what is committed, with the time of now: cargo must not take what was built from a defect for what is built from it.
@@ -75,8 +100,10 @@ pub fn copy(tree: &Path) -> Result<()> {
 /// A defect that can be put back.
 struct Mutation {
     name: String,
-    /// The unit test that finds it; the simulation when left out.
+    /// The unit test that finds it.
     test: Option<String>,
+    /// In how many histories the simulation finds it.
+    seeds: Option<u64>,
     /// What it changes; a defect against which there are two guards takes both away.
     changes: Vec<Change>,
 }
@@ -92,9 +119,12 @@ impl Mutation {
     fn parse(name: &str, content: &str) -> Option<Self> {
         let mut sections = content.split("\nFile: ");
         let head = sections.next()?;
-        let test = head.lines().find_map(|line| line.strip_prefix("Test: ")).map(str::to_owned);
+        let line = |begin: &str| head.lines().find_map(|line| line.strip_prefix(begin));
+        let test = line("Test: ").map(str::to_owned);
+        let seeds = line("Seeds: ").and_then(|seeds| seeds.parse().ok());
         let changes: Vec<Change> = sections.map(Change::parse).collect::<Option<_>>()?;
-        (!changes.is_empty()).then(|| Self { name: name.to_owned(), test, changes })
+        let complete = !changes.is_empty() && (test.is_some() || seeds.is_some());
+        complete.then(|| Self { name: name.to_owned(), test, seeds, changes })
     }
 
     /// Puts it into a tree, in which each of its texts must be exactly once; gives back what was there.
@@ -155,18 +185,21 @@ fn cargo(tree: &Path, args: &[&str]) -> Command {
 
 /// Whether a unit test fails.
 fn test_finds(tree: &Path, test: &str) -> Result<Option<String>> {
-    process::run(&mut cargo(tree, &["--lib", "--no-run"]))?;
-    let played = cargo(tree, &["--lib", "--", "--exact", test]).output().context("cannot run the test")?;
+    // Compiled as for `cargo xtask mutants`: quickly.
+    let lib = ["--profile", "mutants", "--lib"];
+    process::run(cargo(tree, &lib).arg("--no-run"))?;
+    let played = cargo(tree, &lib).args(["--", "--exact", test]).output().context("cannot run the test")?;
     let ran = String::from_utf8_lossy(&played.stdout).contains("running 1 test");
     ensure!(ran, "there is no test {test}");
     Ok((!played.status.success()).then(|| test.to_owned()))
 }
 
-/// What the simulation says of the first history that ends badly; none when all end well.
-fn simulation_finds(tree: &Path, seconds: u64) -> Result<Option<String>> {
+/// What the simulation says of the first of so many histories that ends badly; none when all end well.
+fn simulation_finds(tree: &Path, seeds: u64) -> Result<Option<String>> {
     process::run(&mut cargo(tree, &["--test", "proving_ground", "--no-run"]))?;
     let mut play = cargo(tree, &["--test", "proving_ground", "--", "--exact", TEST, "--nocapture"]);
-    play.env("AQUIFER_SECONDS", seconds.to_string()).env("AQUIFER_SHORTEN", "0");
+    play.env("AQUIFER_SEED", "1").env("AQUIFER_SEEDS", seeds.to_string());
+    play.env("AQUIFER_SECONDS", LONGEST.as_secs().to_string()).env("AQUIFER_SHORTEN", "0");
     let played = play.output().context("cannot play the simulation")?;
     let said = String::from_utf8_lossy(&played.stdout).into_owned();
     ensure!(said.contains("running 1 test"), "there is no test {TEST}");

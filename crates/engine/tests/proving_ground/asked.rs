@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aquifer_engine::simulation::World;
 use aquifer_engine::{Key, Object};
+use futures::StreamExt;
 use tokio::time::Instant;
 
 use crate::desk::{Call, Open, Told, Wish};
@@ -14,6 +15,8 @@ use crate::family::{Kinds, well_status};
 
 /// How long an owner waits for a reply that must wait.
 const WITHIN: Duration = Duration::from_secs(30);
+/// How long somebody listens to a feed.
+const FOLLOWS: Duration = Duration::from_mins(3);
 /// What a server sees may be so old: a watch that stalls is listed again after less.
 const BEHIND: Duration = Duration::from_mins(5);
 /// A server remembers so long that something is not there.
@@ -56,6 +59,26 @@ impl Asked {
             if let Ok(told) = replied {
                 all.lock().unwrap().push(Reply { well, told, asked_at, told_at: Instant::now() });
             }
+        });
+    }
+
+    /// Somebody asks at a desk to be told, for a while, whenever the reply is another one.
+    pub fn follow(&self, desk: &Open, well: Key, wish: Wish) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let (all, waiting, server) =
+            (Arc::clone(&self.told), Waiting(Arc::clone(&self.waiting)), Arc::clone(&desk.server));
+        desk.runtime.spawn(async move {
+            let mut feed = Box::pin(server.feed(Call { well: well.clone(), wish }));
+            let mut asked_at = Instant::now();
+            let listens = async {
+                while let Some(Ok(told)) = feed.next().await {
+                    let told_at = Instant::now();
+                    all.lock().unwrap().push(Reply { well: well.clone(), told, asked_at, told_at });
+                    asked_at = told_at;
+                }
+            };
+            let _ = tokio::time::timeout(FOLLOWS, listens).await;
+            drop(waiting);
         });
     }
 

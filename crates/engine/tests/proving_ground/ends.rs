@@ -194,9 +194,12 @@ fn is_little_kept(scene: &Scene, long: bool) -> Result<(), String> {
     let world = &scene.world;
     let wells = world.model.objects(&Kinds::new().well).len();
     let springs = CAPACITY.len();
+    // Without the kind of its owner, a look-alike may be anybody's child.
+    let planted = |object: &Object| object.name().ends_with(people::PLANTED);
+    let planted = world.model.objects(&CONFIG_MAP).iter().filter(|object| planted(object)).count();
     for (what, number) in ["one", "two"].into_iter().flat_map(|name| world.kept(name)) {
         let (whose, thing) = what.split_once(": ").unwrap_or_default();
-        let keys = if whose.ends_with(WELLS) || whose.ends_with(LEAVERS) { wells } else { springs };
+        let keys = if whose.ends_with(WELLS) || whose.ends_with(LEAVERS) { wells } else { springs + planted };
         let most = match thing {
             // A gate that a slow watch left behind goes with the next pass of its key, and so does the slot of a key that is gone.
             "answers" | "lists" | "gates" | "slots" if !long => continue,

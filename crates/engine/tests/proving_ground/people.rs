@@ -4,18 +4,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aquifer_engine::simulation::World;
-use aquifer_engine::{Key, Kind, Object};
+use aquifer_engine::{Key, Kind, OWNER, OWNER_UID, Object, PAUSED};
 use k8s_openapi::ByteString;
 use serde_json::json;
 
 use crate::desk::Wish;
-use crate::family::{CONFIG_MAP, Kinds, PANIC, SECRET, WellSpec, spring_named, well};
+use crate::family::{CONFIG_MAP, Kinds, PANIC, RUN as LABEL, SECRET, WellSpec, spring_named, well};
 use crate::gauges::{self, MASTER};
 use crate::leaks;
 use crate::scene::{CAPACITY, RUN, Scene};
 
 /// In so many milliseconds the first pass of a new object may not be over.
 const HASTE: u64 = 500;
+/// What the names of look-alikes end with.
+pub const PLANTED: &str = "-planted";
 /// What wells are called.
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -43,6 +45,19 @@ pub fn put_master(world: &World) {
     let key = leaks::bytes(world.runtime());
     let data = json!({"key": ByteString(key.expose().to_vec())});
     world.model.put(&SECRET, json!({"metadata": {"namespace": "ns", "name": MASTER}, "data": data}));
+}
+
+/// Nothing is paused any more, and no watch has anything to panic at.
+pub fn let_all_go_on(world: &World) {
+    let kind = Kinds::new().well;
+    for well in world.model.objects(&kind) {
+        world.model.edit(&kind.key(&well.key()), |doc| {
+            if let Some(annotations) = doc["metadata"]["annotations"].as_object_mut() {
+                annotations.remove(PAUSED);
+                annotations.remove(PANIC);
+            }
+        });
+    }
 }
 
 /// One thing that somebody does.
@@ -130,7 +145,12 @@ fn ask_at_desks(scene: &Scene, name: &str) {
         // Some ask every process.
         if world.choose(2) == 0 {
             world.note(&format!("the owner of {name} asks: {wish:?}"));
-            scene.asked.ask(&desk, Key::namespaced("ns", name), wish);
+            let well = Key::namespaced("ns", name);
+            if world.choose(3) == 2 {
+                scene.asked.follow(&desk, well, wish);
+            } else {
+                scene.asked.ask(&desk, well, wish);
+            }
         }
     }
 }
@@ -163,7 +183,7 @@ fn do_to_well(world: &World, name: &str) -> Option<String> {
             |kind: Kind| world.model.objects(&kind).into_iter().map(move |object| (kind.clone(), object));
         of(CONFIG_MAP).chain(of(kinds.meter.clone())).collect()
     };
-    Some(match world.choose(11) {
+    Some(match world.choose(14) {
         0 => return None,
         // The most frequent: a user wants something.
         1..=5 => {
@@ -189,6 +209,23 @@ fn do_to_well(world: &World, name: &str) -> Option<String> {
         9 => {
             world.model.edit(&target, |doc| doc["metadata"]["annotations"][PANIC] = json!("watch"));
             "the closure of a watch panics at it".into()
+        }
+        10 | 11 => {
+            let paused = if world.choose(2) == 0 { "true" } else { "false" };
+            world.model.edit(&target, |doc| doc["metadata"]["annotations"][PAUSED] = json!(paused));
+            format!("a user pauses it: {paused}")
+        }
+        12 => {
+            // With the marks of a child that somebody has seen, or with invented ones.
+            let uid = world.model.object(&target).filter(|_| world.choose(2) == 0);
+            let uid = uid.map_or_else(|| "invented".to_owned(), |well| well.uid().to_owned());
+            let owner = target.key.to_string();
+            world.model.put(
+                &CONFIG_MAP,
+                json!({"metadata": {"namespace": "ns", "name": format!("{name}{PLANTED}"),
+                    "labels": {LABEL: RUN, OWNER_UID: uid}, "annotations": {OWNER: owner}}}),
+            );
+            "a stranger plants a look-alike of its taps".into()
         }
         _ => {
             let place = CONFIG_MAP.at("ns", &format!("{name}-z"));

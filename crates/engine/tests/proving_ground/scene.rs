@@ -46,6 +46,8 @@ pub struct Scene {
     /// What was entered of each spring.
     pub register: Arc<Mutex<Entered>>,
     pub leaks: Leaks,
+    /// Whether the gauge tells of another level by itself, beside being asked.
+    pub tells: bool,
 }
 
 /// The register, and what it has told whom.
@@ -71,6 +73,7 @@ impl Scene {
             asked: Asked::default(),
             register: Arc::default(),
             leaks: leaks.clone(),
+            tells: world.choose(2) == 1,
         }
     }
 
@@ -154,6 +157,20 @@ impl Source for Scene {
         let faults = [Fault::OutsideSlow, Fault::OutsideRefuses];
         let levels = move || register.lock().unwrap().levels.clone();
         self.world.outside(&faults, levels).await.ok_or_else(lost)
+    }
+
+    async fn tells(&self) -> u64 {
+        if !self.tells {
+            return std::future::pending().await;
+        }
+        let last = self.level.load(Ordering::SeqCst);
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let level = self.level.load(Ordering::SeqCst);
+            if level != last {
+                return level;
+            }
+        }
     }
 
     async fn enter(&self, entry: Entry) -> Result<(), Failure> {

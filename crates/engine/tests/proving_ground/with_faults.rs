@@ -4,15 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use aquifer_engine::simulation::{
-    Fault, PATIENCE, Played, QUIET, Tape, play, play_with_all_faults, search_as_told,
-};
-use serde_json::json;
-
-use crate::family::{Kinds, PANIC};
 use crate::leaks::{Leaks, Log};
 use crate::scene::{Scene, kinds};
 use crate::{crowd, ends, people, rules};
+use aquifer_engine::simulation::{
+    Fault, PATIENCE, Played, QUIET, Tape, play, play_with_all_faults, search_as_told,
+};
 
 /// How long histories are played in everyday tests.
 const EVERYDAY: Duration = Duration::from_secs(15);
@@ -29,7 +26,6 @@ async fn script(scene: &Scene) -> Result<(), String> {
 
 async fn everything(scene: &Scene) -> Result<(), String> {
     let world = &scene.world;
-    let own = Kinds::new();
     people::put_master(world);
     world.disturb_kinds();
     let kept = ["one", "two"].map(|name| {
@@ -44,10 +40,7 @@ async fn everything(scene: &Scene) -> Result<(), String> {
     }
     world.end_faults();
     people::put_master(world);
-    for well in world.model.objects(&own.well).iter().filter(|well| well.annotation(PANIC).is_some()) {
-        let target = own.well.key(&well.key());
-        world.model.edit(&target, |doc| doc["metadata"]["annotations"][PANIC] = json!("no longer"));
-    }
+    people::let_all_go_on(world);
     if world.choose(4) == 3 {
         ends::an_hour_without_orders(scene).await?;
     }
