@@ -46,7 +46,7 @@ enum Command {
     Simulate(simulate::Args),
     /// Change decisions and engine in many small ways, one by one, and look whether a unit test notices
     Mutants(mutants::Args),
-    /// Put known defects back into a copy, one by one, and look whether the simulation finds them
+    /// Put known defects back into a copy, one by one, and check that the simulation or the named unit test finds each
     Mutate(mutate::Args),
     /// Show which of the operator's rights the last tests used; `cargo xtask test` keeps the record
     Rights,

@@ -1,16 +1,22 @@
-//! `cargo xtask simulate`: plays histories of the proving ground in which everything goes wrong that can.
+//! `cargo xtask simulate`: plays histories in which everything goes wrong that can: of the proving ground, or of a family.
 
 use anyhow::Result;
 use clap::Args as Flags;
 
 use crate::process;
 
-/// Where the histories are played.
+/// Where the histories of the proving ground are played.
 pub const TEST: &str =
     "with_faults::whatever_goes_wrong_nothing_is_lost_or_done_twice_and_in_the_end_all_is_well";
 
+/// The module in which a family plays its histories.
+const OF_FAMILY: &str = "with_faults::whatever_goes_wrong";
+
 #[derive(Flags)]
 pub struct Args {
+    /// A family whose histories are played, such as efs; those of the proving ground when left out
+    #[arg(long)]
+    family: Option<String>,
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -26,8 +32,20 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let mut command = process::cargo(&["test", "--package", "aquifer-engine", "--test", "proving_ground"]);
-    command.args(["--", "--exact", TEST, "--nocapture"]);
+    let mut command = match &args.family {
+        None => {
+            let mut command =
+                process::cargo(&["test", "--package", "aquifer-engine", "--test", "proving_ground"]);
+            command.args(["--", "--exact", TEST, "--nocapture"]);
+            command
+        }
+        Some(family) => {
+            let package = format!("aquifer-{family}");
+            let mut command = process::cargo(&["test", "--package", &package, "--lib"]);
+            command.args(["--", OF_FAMILY, "--nocapture"]);
+            command
+        }
+    };
     command.env("AQUIFER_SEED", args.seed.to_string());
     command.env("AQUIFER_SEEDS", args.seeds.to_string());
     command.env("AQUIFER_SECONDS", args.seconds.to_string());

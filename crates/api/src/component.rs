@@ -91,7 +91,7 @@ pub struct ComponentStatus {
 pub struct ComponentReservation {
     /// The uid of whoever gets it.
     pub uid: String,
-    /// How much, in the unit of the supply.
+    /// What it will have in all, in the unit of the supply.
     // The API server has no unsigned numbers.
     #[schemars(with = "i64")]
     pub amount: u64,

@@ -39,7 +39,7 @@ pub use question::{Answers, Question};
 pub use secret::{Composition, SecretContent};
 pub use seen::{Seen, Why};
 pub use status::{
-    Condition, EventType, Generation, PauseReason, Report, Shape, State, Urgency, reason_in, state_in,
+    Condition, EventType, ObservedGeneration, PauseReason, Report, Shape, State, Urgency, reason_in, state_in,
 };
 pub use subject::{Marks, Present, Subject, Unreadable};
 pub use view::View;

@@ -22,16 +22,15 @@ pub(crate) fn beyond(plan: &Plan, subject: &ObjectRef, watched: impl Fn(&Kind) -
     };
     plan.steps().find_map(|step| {
         let (children, others) = touched(step);
-        let mut all = children.iter().chain(&others);
-        if let Some(target) = all.find(|target| !is_address(target)) {
+        let all = || children.iter().chain(&others);
+        if let Some(target) = all().find(|target| !is_address(target)) {
             return Some(format!("{target} is no name of an object"));
         }
-        let mut all = children.iter().chain(&others);
         // Secrets that controllers make are often not watched.
         let strange = |target: &&ObjectRef| {
             !watched(&target.kind) && (target.kind != SECRET || others.contains(target))
         };
-        if let Some(target) = all.find(strange) {
+        if let Some(target) = all().find(strange) {
             return Some(format!("{target} is of a kind that the controller does not watch"));
         }
         if let Some(said) = misnamed(step).or_else(|| amends_ownership(step)) {

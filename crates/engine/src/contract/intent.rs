@@ -15,8 +15,8 @@ pub const PREFIX: &str = "aquifer.storage/";
 pub const OWNER_UID: &str = "aquifer.storage/owner-uid";
 /// Annotation on every child: namespace and name of its owner (a label could not hold long names).
 pub const OWNER: &str = "aquifer.storage/owner";
-/// Annotation on every child that a controller has written since there is this mark: kind and group of its owner. Owners of two kinds may have the
-/// same name, and children of the same kind.
+/// Annotation on every child: kind and group of its owner, because owners of two kinds may have the same name. Children from before there
+/// was this mark lack it, and are left as they are.
 pub(crate) const OWNER_KIND: &str = "aquifer.storage/owner-kind";
 /// Annotation on every child: hash of the intent that was last written.
 pub const INTENT: &str = "aquifer.storage/intent";

@@ -104,18 +104,18 @@ pub struct Shape {
     /// Condition types. `Ready` and `Progressing` must be among them for failures to show.
     pub conditions: Vec<&'static str>,
     /// Where `observedGeneration` is.
-    pub generation: Generation,
+    pub observed_generation: ObservedGeneration,
 }
 
 /// Where a kind's status says which generation it is about. Schemas of others may lack the field: the server drops what they lack, and
 /// it would be written for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Generation {
+pub enum ObservedGeneration {
     /// In the status and in each condition.
     #[default]
     Everywhere,
     /// In the status, and not in conditions.
-    Status,
+    StatusOnly,
     /// Nowhere.
     Nowhere,
 }
@@ -132,14 +132,14 @@ impl Shape {
         Self {
             fields: fields.filter(|name| *name != GENERATION).collect(),
             conditions: ours().filter_map(Field::condition).collect(),
-            generation: Generation::Everywhere,
+            observed_generation: ObservedGeneration::Everywhere,
         }
     }
 
     /// The same, where `observedGeneration` is not everywhere.
     #[must_use]
-    pub fn generation(mut self, generation: Generation) -> Self {
-        self.generation = generation;
+    pub fn observed_generation(mut self, observed_generation: ObservedGeneration) -> Self {
+        self.observed_generation = observed_generation;
         self
     }
 }
@@ -295,7 +295,7 @@ pub(crate) fn change(subject: &Object, status: &Report, shape: &Shape, now: Time
         }
     }
     let generation = Value::from(subject.generation());
-    if shape.generation != Generation::Nowhere && live.get(GENERATION) != Some(&generation) {
+    if shape.observed_generation != ObservedGeneration::Nowhere && live.get(GENERATION) != Some(&generation) {
         body.insert(GENERATION.into(), generation);
     }
     let (conditions, changed, news) = conditions(subject, live, status, shape, now);
@@ -318,7 +318,7 @@ pub(crate) fn paused(subject: &Object, shape: &Shape, now: Timestamp) -> Option<
     let message = "nothing is written for this object, not even when it is deleted, while its annotation aquifer.storage/paused is true";
     let report = Report::default()
         .condition(Condition::new(PAUSED, State::True, PauseReason::Annotation, message).news());
-    let shape = Shape { generation: shape.generation, ..Shape::default() };
+    let shape = Shape { observed_generation: shape.observed_generation, ..Shape::default() };
     let empty = Value::Object(Map::new());
     let live = subject.at("/status").unwrap_or(&empty);
     let (conditions, changed, news) = conditions(subject, live, &report, &shape, now);
@@ -371,8 +371,8 @@ fn conditions(
         let message = cut(&wanted.message, MESSAGE_LIMIT);
         let same_state = before.is_some_and(|c| text(c, "status") == wanted.state.as_str());
         let same_reason = same_state && before.is_some_and(|c| text(c, "reason") == wanted.reason);
-        let generation =
-            (shape.generation == Generation::Everywhere).then(|| Value::from(subject.generation()));
+        let generation = (shape.observed_generation == ObservedGeneration::Everywhere)
+            .then(|| Value::from(subject.generation()));
         let same = same_reason
             && before
                 .is_some_and(|c| text(c, "message") == message && c.get(GENERATION) == generation.as_ref());

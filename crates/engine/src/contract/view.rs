@@ -219,8 +219,8 @@ impl<'a> View<'a> {
         self.members(kind, |store| store.watch().scope().listing(), Store::list, |_, _| true)
     }
 
-    /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for large kinds that are not worth a
-    /// watch. Keys that look at the same list share it.
+    /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for kinds that are not
+    /// watched, and where a cache that is behind would do harm. Keys that look at the same list share it.
     pub fn list_live(&self, kind: &Kind, namespace: &str, max_age: Duration) -> Seen<Arc<[Object]>> {
         let listing = Listing::all(kind, namespace);
         let shared = || self.outside.list(&listing, max_age, self.now).filter(|_| self.fresh.firm.is_none());

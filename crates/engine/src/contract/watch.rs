@@ -160,7 +160,8 @@ impl Watch {
         self
     }
 
-    /// Objects of one group wake each other (those of a topic are woken by others) when one of the first joins or leaves, and can be looked up by it.
+    /// Objects of one group wake each other when one of the first members joins or leaves, and can be looked up by the group. For
+    /// objects that others wake, see [`Watch::topics`].
     pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group = Some(Arc::new(group));
         self

@@ -131,7 +131,7 @@ impl Executor<'_> {
 
     async fn apply(&self, child: &Child, fresh: &Fresh) -> Done {
         let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
-        let mut body = self.sent(&intent);
+        let mut body = self.with_owner_kind(&intent);
         let why = match &child.expect {
             // No object has ever had revision 1, so this creates or conflicts.
             Expect::Absent => {
@@ -142,7 +142,7 @@ impl Executor<'_> {
                 let Some(live) = self.live(&child.target, fresh) else {
                     return Done::Stale(child.target.clone());
                 };
-                let drift = self.drift(&intent, &live);
+                let drift = self.drift_with_owner_kind(&intent, &live);
                 if Some(live.uid()) == child.expect.uid().map(Uid::as_str) && drift.is_none() {
                     return Done::Unchanged;
                 }
@@ -251,23 +251,31 @@ impl Executor<'_> {
         Some(marked(child.intent.as_value().clone(), self.owner, self.owner_uid?))
     }
 
-    /// The first place where a live child is not as it is sent. One without the kind of its owner was made before there was that mark, and
-    /// is as good.
-    pub(super) fn drift(&self, intent: &Value, live: &Object) -> Option<String> {
-        let mark = live.annotation(OWNER_KIND);
-        let another = |kind: &Kind| mark.is_some_and(|mark| mark != owner_kind(kind));
-        let wrong = self.owner_kind.as_ref().is_some_and(another);
+    /// The first place where a live child is not as it is sent, the kind of its owner included.
+    pub(super) fn drift_with_owner_kind(&self, intent: &Value, live: &Object) -> Option<String> {
+        let wrong = self.is_of_another_kind(live.annotation(OWNER_KIND));
         let wrong = wrong.then(|| format!("/metadata/annotations/{OWNER_KIND}"));
         drift(intent, live).map(|difference| difference.path).or(wrong)
     }
 
-    /// An intent as it is sent.
-    pub(super) fn sent(&self, intent: &Value) -> Value {
+    /// Whether this mark of a child says that its owner is of another kind than ours. A child without it was made before there was that
+    /// mark, and is as good.
+    fn is_of_another_kind(&self, mark: Option<&str>) -> bool {
+        let another = |kind: &Kind| mark.is_some_and(|mark| mark != owner_kind(kind));
+        self.owner_kind.as_ref().is_some_and(another)
+    }
+
+    /// An intent as it is sent: with the kind of its owner.
+    pub(super) fn with_owner_kind(&self, intent: &Value) -> Value {
         let mut body = intent.clone();
-        if let Some(kind) = &self.owner_kind {
-            body["metadata"]["annotations"][OWNER_KIND] = json!(owner_kind(kind));
-        }
+        self.add_owner_kind(&mut body["metadata"]["annotations"]);
         body
+    }
+
+    fn add_owner_kind(&self, annotations: &mut Value) {
+        if let Some(kind) = &self.owner_kind {
+            annotations[OWNER_KIND] = json!(owner_kind(kind));
+        }
     }
 
     fn ownerless(&self, target: &ObjectRef) -> Done {

@@ -137,7 +137,11 @@ impl Default for Metrics {
             inner.depth.clone(),
         );
         registry.register("controller_effects", "Outside effects carried out", inner.effects.clone());
-        registry.register("controller_panics", "Passes that panicked", inner.panics.clone());
+        registry.register(
+            "controller_panics",
+            "Panics in the code of a controller or server: in passes, watches, listening and answers",
+            inner.panics.clone(),
+        );
         registry.register(
             "controller_live_passes",
             "Passes that read live because a cache fell behind",

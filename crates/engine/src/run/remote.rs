@@ -97,6 +97,9 @@ impl Decisions {
     }
 }
 
+/// What to do when two processes do not understand each other.
+const SAME_RELEASE: &str = "; both sides must run the same release";
+
 /// Another process that decides.
 #[derive(Clone, Debug)]
 pub struct Remote {
@@ -166,20 +169,16 @@ impl Remote {
         }
         if status != StatusCode::OK {
             let said = String::from_utf8_lossy(&body);
-            return Err(self.trouble(&format!("it answered {status}: {}", cut(&said, 500))));
+            let why = if status == StatusCode::NOT_FOUND { SAME_RELEASE } else { "" };
+            return Err(self.trouble(&format!("it answered {status}: {}{why}", cut(&said, 500))));
         }
-        serde_json::from_slice(&body).map_err(|why| self.trouble(&format!("cannot read the answer: {why}")))
+        serde_json::from_slice(&body)
+            .map_err(|why| self.trouble(&format!("cannot read the answer: {why}{SAME_RELEASE}")))
     }
 
     fn trouble(&self, what: &impl ToString) -> Failure {
         let socket = self.socket.display();
-        Failure::new(
-            Class::Transient,
-            format!(
-                "cannot get a decision from {socket}: {}; both sides must run the same release",
-                what.to_string()
-            ),
-        )
+        Failure::new(Class::Transient, format!("cannot get a decision from {socket}: {}", what.to_string()))
     }
 }
 

@@ -62,26 +62,20 @@ impl Stores {
 
     /// The first members of a group of a kind.
     pub(crate) fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
-        let mut all = Seen::Unknown(Why::NotSynced);
-        for (at, store) in self.of(kind).iter().enumerate() {
-            all = match (all, store.group(group)) {
-                (_, first) if at == 0 => first,
-                (Seen::Known { mut value, read_at }, Seen::Known { value: more, .. }) => {
-                    value.extend(more);
-                    value.sort_unstable();
-                    value.dedup();
-                    value.truncate(GROUP_SHOWN);
-                    Seen::Known { value, read_at }
-                }
-                (unknown @ Seen::Unknown(_), _) | (_, unknown @ Seen::Unknown(_)) => unknown,
-            };
-        }
-        all
+        self.keys(kind, |store| store.group(group)).map(|mut keys| {
+            keys.truncate(GROUP_SHOWN);
+            keys
+        })
     }
 
     /// All objects of a kind that are of a topic.
     pub(crate) fn topic(&self, kind: &Kind, topic: &str) -> Seen<Vec<Key>> {
-        let mut stores = self.of(kind).iter().map(|store| store.topic(topic));
+        self.keys(kind, |store| store.topic(topic))
+    }
+
+    /// What all caches of a kind say, each key once. Not known while one of them knows nothing.
+    fn keys(&self, kind: &Kind, look: impl Fn(&Store) -> Seen<Vec<Key>>) -> Seen<Vec<Key>> {
+        let mut stores = self.of(kind).iter().map(|store| look(store));
         let Some(first) = stores.next() else { return Seen::Unknown(Why::NotSynced) };
         stores.fold(first, |seen, more| match (seen, more) {
             (Seen::Known { mut value, read_at }, Seen::Known { value: more, read_at: other }) => {
@@ -227,6 +221,17 @@ mod tests {
         assert_eq!(group(&stores).map(|keys| keys.len()), Some(GROUP_SHOWN));
         stores.add(Arc::new(Store::new(grouped("d"))));
         assert_eq!(group(&stores), None, "one of them knows nothing");
+    }
+
+    #[test]
+    fn what_is_of_a_topic_is_that_of_all_watches_in_order_and_each_once() {
+        let of_topic = |namespace: &str| watch(namespace).topics(|_| vec!["t".to_owned()]);
+        let mut stores = Stores::default();
+        stores.add(store(of_topic("b"), &["b/x"]));
+        stores.add(store(of_topic("b").named("x"), &["b/x"]));
+        stores.add(store(of_topic("a"), &["a/x"]));
+        let keys = stores.topic(&KIND, "t").known().cloned().unwrap();
+        assert_eq!(keys.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a/x", "b/x"]);
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn a_name_that_comes_into_being_is_known_as_soon_as_the_watch_shows_it() {
 }
 
 #[test]
-fn a_feed_shows_every_lasting_state_once_and_the_latest_in_the_end() {
+fn a_feed_shows_the_latest_reply_and_only_when_it_is_another_one() {
     play(async |world, started| {
         let kinds = Kinds::new();
         make_well(world, "a", 3);

@@ -41,9 +41,9 @@ fn a_written_status_needs_no_second_write() {
 
 #[test]
 fn a_schema_without_observed_generation_gets_none_and_needs_no_second_write() {
-    let cases = [(Generation::Status, Some(3)), (Generation::Nowhere, None)];
+    let cases = [(ObservedGeneration::StatusOnly, Some(3)), (ObservedGeneration::Nowhere, None)];
     for (generation, expected) in cases {
-        let shape = shape().generation(generation);
+        let shape = shape().observed_generation(generation);
         let before = subject(&json!({}));
         let first = change(&before, &ready(State::False), &shape, at(0)).unwrap();
         assert_eq!(first.body.get(GENERATION).and_then(Value::as_i64), expected);

@@ -24,7 +24,9 @@ impl Executor<'_> {
     ) -> Done {
         let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
         let Some(uid) = child.expect.uid() else {
-            return self.write_child(&child.target, &intent, Verb::Create(self.sent(&intent)), ABSENT).await;
+            return self
+                .write_child(&child.target, &intent, Verb::Create(self.with_owner_kind(&intent)), ABSENT)
+                .await;
         };
         let Some(live) = self.live(&child.target, fresh) else { return Done::Stale(child.target.clone()) };
         if live.uid() != uid.as_str() {
@@ -33,13 +35,13 @@ impl Executor<'_> {
         // A finalizer is somebody's promise to tidy up: it stays whoever put it there.
         let tolerate: Vec<String> =
             tolerate.iter().cloned().chain(["/metadata/finalizers".to_owned()]).collect();
-        let drifted = self.drift(&intent, &live);
-        let Some(why) =
-            drifted.or_else(|| foreign_additions(&self.sent(&intent), &live, self.code.name(), &tolerate))
-        else {
+        let drifted = self.drift_with_owner_kind(&intent, &live);
+        let Some(why) = drifted.or_else(|| {
+            foreign_additions(&self.with_owner_kind(&intent), &live, self.code.name(), &tolerate)
+        }) else {
             return Done::Unchanged;
         };
-        let mut body = self.sent(&intent);
+        let mut body = self.with_owner_kind(&intent);
         body["metadata"]["uid"] = json!(uid);
         body["metadata"]["resourceVersion"] = json!(live.resource_version());
         for pointer in &tolerate {

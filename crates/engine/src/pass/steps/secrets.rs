@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::{ABSENT, Done, Executor};
 use crate::cluster::{ApiError, Verb};
 use crate::failure::{Class, Failure};
-use crate::intent::{OWNER, OWNER_KIND, OWNER_UID, owner_kind};
-use crate::object::{Identity, Key, Kind, ObjectRef};
+use crate::intent::{OWNER, OWNER_UID};
+use crate::object::{Identity, Key, ObjectRef};
 use crate::outside::Verified;
 use crate::plan::{Mint, Seal};
 use crate::runtime::Runtime;
@@ -147,18 +147,15 @@ impl Executor<'_> {
             && seal.sources.iter().map(cached).eq(verified.sources.iter().cloned().map(Some))
     }
 
-    /// Whether a Secret names our owner. Where the kind of the owner is missing, it was made before there was that mark.
+    /// Whether a Secret names our owner.
     fn is_marked(&self, secret: &StoredSecret) -> bool {
-        let another = |kind: &Kind| secret.owner_kind.as_ref().is_some_and(|mark| *mark != owner_kind(kind));
         secret.owner.as_deref() == Some(&*self.owner.to_string())
-            && !self.owner_kind.as_ref().is_some_and(another)
+            && !self.is_of_another_kind(secret.owner_kind.as_deref())
     }
 
     fn owner_marks(&self) -> Value {
         let mut marks = json!({OWNER: self.owner.to_string()});
-        if let Some(kind) = &self.owner_kind {
-            marks[OWNER_KIND] = json!(owner_kind(kind));
-        }
+        self.add_owner_kind(&mut marks);
         marks
     }
 

@@ -276,7 +276,7 @@ fn children_of_an_owner_of_another_kind_wake_nobody_and_those_without_the_mark_s
 }
 
 #[test]
-fn objects_are_found_by_their_topics_and_what_is_of_a_topic_wakes_its_subjects() {
+fn objects_are_found_by_their_topics_and_a_change_names_the_old_topic_and_the_new_one() {
     let topics = |object: &Object| vec![object.text("/group").to_owned(), "all".to_owned()];
     let subjects = Store::new(Watch::subjects(KIND).topics(topics));
     subjects.relist_begins();
