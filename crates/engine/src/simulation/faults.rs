@@ -55,11 +55,15 @@ pub enum Fault {
     OutsideReplyLost,
     /// The outside says that it failed, and does what it was told later.
     OutsideLandsLater,
+    /// The outside answers with what was true a moment ago.
+    OutsideStale,
+    /// The code of a family panics.
+    FamilyPanics,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Conflict,
         Self::TooManyRequests,
         Self::ServerError,
@@ -82,6 +86,8 @@ impl Fault {
         Self::OutsideRefuses,
         Self::OutsideReplyLost,
         Self::OutsideLandsLater,
+        Self::OutsideStale,
+        Self::FamilyPanics,
     ];
 }
 
@@ -121,7 +127,8 @@ impl Faults {
             | Fault::OutsideSlow
             | Fault::OutsideRefuses
             | Fault::OutsideReplyLost
-            | Fault::OutsideLandsLater => OFTEN,
+            | Fault::OutsideLandsLater
+            | Fault::OutsideStale => OFTEN,
             _ => SELDOM,
         };
         Self { chances: Fault::ALL.map(|fault| (fault, chance(fault))).into(), ..Self::default() }

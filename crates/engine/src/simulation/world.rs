@@ -342,6 +342,15 @@ impl World {
         self.server.note("no more faults");
     }
 
+    /// Whether this fault happens now, where the history has it.
+    pub fn strikes(&self, fault: Fault) -> bool {
+        let strikes = self.network.strike(&[fault]).is_some();
+        if strikes {
+            self.server.note(&format!("{fault:?}"));
+        }
+        strikes
+    }
+
     /// Notes in the history what somebody does.
     pub fn note(&self, what: &str) {
         self.server.note(what);

@@ -11,6 +11,7 @@ use crate::family::{Kinds, RUN as LABEL, SpringStatus, WellSpec, well, well_stat
 use crate::people::make_springs;
 use crate::rules;
 use crate::scene::{CAPACITY, RUN, Scene};
+use crate::with_faults::processes;
 
 /// Wells, in the order in which they are served.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -20,10 +21,11 @@ const PAUSE: u64 = 4_000;
 pub async fn script(scene: &Scene) -> Result<(), String> {
     let world = &scene.world;
     world.disturb_kinds();
-    let kept = ["one", "two"].map(|name| {
+    let kept = processes(world).map(|name| {
         let scene = scene.clone();
         world.keep(name, move |_, _| scene.springs_only())
     });
+    let kept: Vec<_> = kept.collect();
     make_springs(world).await;
     for _ in 0..60 + world.choose(120) {
         let name = *world.pick(&NAMES).expect("names");

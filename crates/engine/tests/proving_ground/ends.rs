@@ -13,6 +13,7 @@ use crate::family::{CONFIG_MAP, Kinds, SECRET, WELLS, WellReason, WellSpec, cond
 use crate::gauges::{self, GAUGES, MASTER};
 use crate::people;
 use crate::scene::{CAPACITY, REGION, Scene};
+use crate::with_faults::PROCESSES;
 
 /// How often something is tried in an hour in which it is refused.
 const MOST_REFUSED: usize = 40;
@@ -197,7 +198,7 @@ fn is_little_kept(scene: &Scene, long: bool) -> Result<(), String> {
     // Without the kind of its owner, a look-alike may be anybody's child.
     let planted = |object: &Object| object.name().ends_with(people::PLANTED);
     let planted = world.model.objects(&CONFIG_MAP).iter().filter(|object| planted(object)).count();
-    for (what, number) in ["one", "two"].into_iter().flat_map(|name| world.kept(name)) {
+    for (what, number) in PROCESSES.into_iter().flat_map(|name| world.kept(name)) {
         let (whose, thing) = what.split_once(": ").unwrap_or_default();
         let keys = if whose.ends_with(WELLS) || whose.ends_with(LEAVERS) { wells } else { springs + planted };
         let most = match thing {

@@ -3,20 +3,13 @@
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
 
 use aquifer_base::Sealed;
 use aquifer_engine::runtime::Runtime;
 use aquifer_engine::simulation::World;
-use aquifer_engine::{
-    Answers, Composition, Controller, Effect, Failure, Intent, Kind, Plan, Question, Report, SecretContent,
-    Shape, SubjectOf, View, Watch,
-};
-use async_trait::async_trait;
-use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -55,7 +48,7 @@ impl Leaks {
         }
     }
 
-    fn look_in(&self, place: &str, value: &impl Serialize) {
+    pub fn look_in(&self, place: &str, value: &impl Serialize) {
         self.look(place, &serde_json::to_string(value).unwrap_or_default());
     }
 
@@ -111,81 +104,6 @@ struct Said(String);
 impl Visit for Said {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let _ = write!(self.0, " {field}={value:?}");
-    }
-}
-
-/// A controller whose worlds, plans and answers are looked at.
-pub struct Watched<C>(pub C, pub Leaks);
-
-#[async_trait]
-impl<C: Controller> Controller for Watched<C> {
-    type Spec = C::Spec;
-    type Status = C::Status;
-    type World = C::World;
-
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-    fn kind(&self) -> Kind {
-        self.0.kind()
-    }
-    fn watches(&self) -> Vec<Watch> {
-        self.0.watches()
-    }
-    fn pruned(&self) -> Vec<Kind> {
-        self.0.pruned()
-    }
-    fn finalizers(&self) -> &'static [&'static str] {
-        self.0.finalizers()
-    }
-    fn shape(&self) -> Shape {
-        self.0.shape()
-    }
-    fn observe(&self, subject: &SubjectOf<Self>, view: &View<'_>) -> C::World {
-        self.0.observe(subject, view)
-    }
-    fn decide(&self, subject: &SubjectOf<Self>, world: &C::World, now: Timestamp) -> Plan {
-        self.0.decide(subject, world, now)
-    }
-    fn summarize(&self, report: &Report, deleting: bool, status: &mut C::Status) {
-        self.0.summarize(report, deleting, status);
-    }
-    async fn decision(
-        &self,
-        subject: &SubjectOf<Self>,
-        world: &C::World,
-        now: Timestamp,
-    ) -> Result<Plan, Failure> {
-        self.1.look_in("a world", world);
-        let plan = self.0.decision(subject, world, now).await?;
-        self.1.look_in("a plan", &plan);
-        Ok(plan)
-    }
-    async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
-        self.0.effect(effect).await
-    }
-    async fn look(&self, question: &Question) -> Result<Value, Failure> {
-        let answer = self.0.look(question).await?;
-        self.1.look_in("an answer", &answer);
-        Ok(answer)
-    }
-    async fn listen(&self, answers: Answers) {
-        self.0.listen(answers).await;
-    }
-    fn mint(&self, recipe: &str) -> Result<SecretContent, Failure> {
-        self.0.mint(recipe)
-    }
-    fn compose(&self, composition: Composition<'_>) -> Result<SecretContent, Failure> {
-        self.0.compose(composition)
-    }
-    fn bootstrap(&self) -> Vec<Intent> {
-        self.0.bootstrap()
-    }
-    fn longest_backoff(&self) -> Option<Duration> {
-        self.0.longest_backoff()
-    }
-    fn resync(&self) -> Duration {
-        self.0.resync()
     }
 }
 

@@ -9,6 +9,7 @@ mod control_plane;
 mod crowd;
 mod decider;
 mod desk;
+mod disturbed;
 mod ends;
 mod family;
 mod gauges;

@@ -16,10 +16,11 @@ use async_trait::async_trait;
 
 use crate::asked::Asked;
 use crate::desk::{Desks, Front, Leavers};
+use crate::disturbed::Disturbed;
 use crate::family::{CLAIM, CONFIG_MAP, Kinds, SECRET};
 use crate::gauges::{Entry, Gauges, Register, Source};
 use crate::house::{Call, House, Phone, Pump, lost};
-use crate::leaks::{Leaks, Watched};
+use crate::leaks::Leaks;
 use crate::springs::Springs;
 use crate::wells::Wells;
 
@@ -94,9 +95,9 @@ impl Scene {
             runtime: runtime.clone(),
         };
         let controllers: Vec<Box<dyn Runnable>> = vec![
-            Box::new(Watched(wells, self.leaks.clone())),
+            Box::new(self.disturbed(wells)),
             Box::new(self.springs()),
-            Box::new(Watched(gauges, self.leaks.clone())),
+            Box::new(self.disturbed(gauges)),
             Box::new(Leavers { kinds: Kinds::new() }),
         ];
         let servers: Vec<Box<dyn Runnable>> = vec![Box::new(Front(self.desks.clone()))];
@@ -109,8 +110,12 @@ impl Scene {
         vec![Family { name: "proving".into(), controllers, servers: Vec::new() }]
     }
 
-    fn springs(&self) -> Watched<Springs> {
-        Watched(Springs { kinds: Kinds::new(), run: RUN.into(), decider: None }, self.leaks.clone())
+    fn springs(&self) -> Disturbed<Springs> {
+        self.disturbed(Springs { kinds: Kinds::new(), run: RUN.into(), decider: None })
+    }
+
+    fn disturbed<C>(&self, controller: C) -> Disturbed<C> {
+        Disturbed { controller, leaks: self.leaks.clone(), world: self.world.clone() }
     }
 }
 
@@ -143,8 +148,9 @@ impl Phone for Scene {
 impl Source for Scene {
     async fn level(&self) -> Result<u64, Failure> {
         let level = Arc::clone(&self.level);
-        let faults = [Fault::OutsideSlow, Fault::OutsideRefuses];
-        self.world.outside(&faults, move || level.load(Ordering::SeqCst)).await.ok_or_else(lost)
+        let before = u64::from(self.world.strikes(Fault::OutsideStale));
+        let shown = move || level.load(Ordering::SeqCst).saturating_sub(before);
+        self.world.outside(&[Fault::OutsideSlow, Fault::OutsideRefuses], shown).await.ok_or_else(lost)
     }
 
     async fn region(&self) -> Result<String, Failure> {

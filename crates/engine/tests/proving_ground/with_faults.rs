@@ -8,11 +8,13 @@ use crate::leaks::{Leaks, Log};
 use crate::scene::{Scene, kinds};
 use crate::{crowd, ends, people, rules};
 use aquifer_engine::simulation::{
-    Fault, PATIENCE, Played, QUIET, Tape, play, play_with_all_faults, search_as_told,
+    Fault, PATIENCE, Played, QUIET, Tape, World, play, play_with_all_faults, search_as_told,
 };
 
 /// How long histories are played in everyday tests.
 const EVERYDAY: Duration = Duration::from_secs(15);
+/// What the processes are called.
+pub const PROCESSES: [&str; 3] = ["one", "two", "three"];
 /// How much happens in the histories of a full run.
 const FULL: usize = 1_000_000;
 
@@ -24,14 +26,21 @@ async fn script(scene: &Scene) -> Result<(), String> {
     }
 }
 
+/// Two processes of the operator, or three.
+pub fn processes(world: &World) -> impl Iterator<Item = &'static str> + use<> {
+    let number = if world.choose(4) == 3 { 3 } else { 2 };
+    PROCESSES.into_iter().take(number)
+}
+
 async fn everything(scene: &Scene) -> Result<(), String> {
     let world = &scene.world;
     people::put_master(world);
     world.disturb_kinds();
-    let kept = ["one", "two"].map(|name| {
+    let kept = processes(world).map(|name| {
         let scene = scene.clone();
         world.keep(name, move |client, runtime| scene.family(client, runtime))
     });
+    let kept: Vec<_> = kept.collect();
     tokio::time::sleep(Duration::from_millis(world.choose(20_000))).await;
     people::make_springs(world).await;
     for _ in 0..10 + world.choose(15) {
