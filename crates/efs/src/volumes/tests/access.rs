@@ -30,45 +30,88 @@ fn restricted() -> Sim<Volumes> {
 async fn what_is_allowed_follows_from_namespaces_access_points_and_root() {
     let by_name = json!({"names": ["team"]});
     let by_label = json!({"selector": {"matchLabels": {"storage": "yes"}}});
-    let points = |namespace: &str, point: &str| json!([{"namespace": namespace, "accessPoints": [point]}]);
+    let every = json!({"all": true});
+    let points = |namespace: &str, point: &str| json!({"perNamespace": [{"namespace": namespace, "accessPoints": [point]}]});
     let table = [
         ("nobody is named", json!({}), AP, Some("spec.allowedNamespaces")),
         (
             "another namespace",
-            json!({"allowedNamespaces": {"names": ["other"]}}),
+            json!({"allowedNamespaces": {"names": ["other"]}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
-        ("by name", json!({"allowedNamespaces": by_name}), AP, None),
-        ("by label", json!({"allowedNamespaces": by_label}), AP, None),
-        ("by an empty selector", json!({"allowedNamespaces": {"selector": {}}}), AP, None),
+        ("by name", json!({"allowedNamespaces": by_name, "allowedAccessPoints": every}), AP, None),
+        ("by label", json!({"allowedNamespaces": by_label, "allowedAccessPoints": every}), AP, None),
+        (
+            "by an empty selector",
+            json!({"allowedNamespaces": {"selector": {}}, "allowedAccessPoints": every}),
+            AP,
+            None,
+        ),
         (
             "by a label that it has not",
-            json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "no"}}}}),
+            json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "no"}}}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
         (
             "a selector that would select everything",
             json!({"allowedNamespaces": {"selector": {"matchExpressions": [
-                {"key": "storage", "operator": "NotIn", "values": []}]}}}),
+                {"key": "storage", "operator": "NotIn", "values": []}]}}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
         (
             "a selector that cannot be read",
             json!({"allowedNamespaces": {"selector": {"matchExpressions": [
-            {"key": "storage", "operator": "Near", "values": ["yes"]}]}}}),
+            {"key": "storage", "operator": "Near", "values": ["yes"]}]}}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
-        ("the root", json!({"allowedNamespaces": by_name}), "", Some("spec.allowRoot")),
+        (
+            "the root",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": every}),
+            "",
+            Some("spec.allowRoot"),
+        ),
         ("the root is allowed", json!({"allowedNamespaces": by_name, "allowRoot": true}), "", None),
         (
             "its access point",
             json!({"allowedNamespaces": by_name, "allowedAccessPoints": points("team", AP)}),
             AP,
             None,
+        ),
+        ("no access point", json!({"allowedNamespaces": by_name}), AP, Some("spec.allowedAccessPoints")),
+        (
+            "what is left of a list",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": null}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "neither all nor a list",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "not all",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {"all": false}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "an empty list",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {"perNamespace": []}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "all and a list without it",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {"all": true,
+                "perNamespace": [{"namespace": "team", "accessPoints": [OTHER]}]}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
         ),
         (
             "another access point",
@@ -144,7 +187,8 @@ fn reason_of(sim: &Sim<Volumes>) -> String {
 async fn one_of_several_that_allows_it_is_enough() {
     let sim = start();
     allow(&sim, json!({}));
-    let other = json!({"fileSystemID": FS, "allowedNamespaces": {"names": ["team"]}});
+    let other = json!({"fileSystemID": FS, "allowedNamespaces": {"names": ["team"]},
+        "allowedAccessPoints": {"all": true}});
     sim.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "other"}, "spec": other}));
     put(&sim, AP);
     settle(&sim).await;
@@ -155,7 +199,7 @@ async fn one_of_several_that_allows_it_is_enough() {
 #[tokio::test]
 async fn revoking_never_cuts_what_serves_and_denies_what_is_new() {
     let sim = start();
-    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}}));
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": {"all": true}}));
     put(&sim, AP);
     settle(&sim).await;
     let before = [uid(&sim, &volume()), uid(&sim, &claim())];
@@ -171,7 +215,7 @@ async fn revoking_never_cuts_what_serves_and_denies_what_is_new() {
     assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
     assert_eq!(reason_of(&sim), "NotAllowed");
     // Allowed again, it moves.
-    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}}));
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": {"all": true}}));
     settle(&sim).await;
     assert_eq!((reason_of(&sim).as_str(), handle(&sim)), ("Bound", format!("{FS}::{OTHER}")));
     // What was revoked can still be deleted.
@@ -196,7 +240,10 @@ async fn half_a_pair_is_not_completed_when_it_is_not_allowed_any_more() {
 #[tokio::test]
 async fn labels_that_a_namespace_gets_count() {
     let sim = start();
-    allow(&sim, json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "yes"}}}}));
+    allow(
+        &sim,
+        json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "yes"}}}, "allowedAccessPoints": {"all": true}}),
+    );
     put(&sim, AP);
     settle(&sim).await;
     assert_eq!(reason_of(&sim), "NotAllowed");
@@ -237,9 +284,10 @@ async fn restricting_a_cluster_cuts_nothing_that_serves() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_and_an_empty_list_allow_nothing() {
+async fn what_cannot_be_read_allows_nothing() {
     for spec in [
         json!({"allowedNamespaces": "team"}),
+        // As it was before "all" had to be said.
         json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": []}),
     ] {
         let sim = start();
@@ -254,7 +302,7 @@ async fn what_cannot_be_read_and_an_empty_list_allow_nothing() {
 #[tokio::test]
 async fn of_several_the_one_that_allows_the_namespace_says_why_not() {
     let sim = start();
-    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": []}));
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": {}}));
     for name in ["before", "later"] {
         sim.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": name}, "spec": {"fileSystemID": FS}}));
     }
