@@ -324,6 +324,137 @@ async fn what_is_in_the_way_is_not_called_revoked() {
     assert_eq!((reason_of(&sim).as_str(), reason.as_str()), ("Conflict", "NotAllowed"));
 }
 
+/// Otherwise the tenant could bind its own claim to the volume after the revocation.
+#[tokio::test]
+async fn half_a_pair_goes_when_it_is_not_allowed_any_more_although_a_claim_is_in_the_way() {
+    let sim = start();
+    let theirs = sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    put(&sim, AP);
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "Conflict");
+    assert!(sim.model.object(&volume()).is_some(), "the volume was made before the claim was seen");
+    allow(&sim, json!({}));
+    settle(&sim).await;
+    assert_eq!(sim.model.object(&volume()), None, "{:?}", sim.model.log());
+    assert_eq!(uid(&sim, &claim()), theirs.uid(), "it is left alone");
+    assert_eq!(reason_of(&sim), "Conflict");
+}
+
+/// The SharedVolume of a pair goes although its pair is there, as when a tenant takes its finalizer off.
+fn cut_off(sim: &Sim<Volumes>) {
+    sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    sim.model.delete(&shared());
+    allow(sim, json!({}));
+}
+
+/// All marks of ours on a claim, which its user can take off.
+fn strip(doc: &mut Value) {
+    doc["metadata"]["labels"] = json!({});
+    doc["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+}
+
+#[tokio::test]
+async fn who_was_cut_off_keeps_no_pair_by_taking_the_marks_off_its_claim() {
+    for comes_again in [true, false] {
+        let sim = ready().await;
+        cut_off(&sim);
+        sim.model.edit(&claim(), strip);
+        if comes_again {
+            put(&sim, AP);
+        }
+        settle(&sim).await;
+        assert!(!is_made(&sim), "{comes_again}: {:?}", sim.model.log());
+    }
+}
+
+#[tokio::test]
+async fn a_predecessors_volume_is_not_ours_because_the_status_names_it() {
+    let sim = ready().await;
+    let recorded = sim.model.object(&shared()).unwrap().0["status"].clone();
+    cut_off(&sim);
+    put(&sim, AP);
+    sim.model.edit(&shared(), |doc| doc["status"] = recorded);
+    settle(&sim).await;
+    assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
+}
+
+#[tokio::test]
+async fn the_status_names_nothing_that_a_predecessor_has_left() {
+    // Held by a pod, so that it is seen for long; and with something else in the way.
+    let writer = json!({"metadata": {"namespace": "team", "name": "writer"},
+        "spec": {"nodeName": "worker", "volumes": [{"persistentVolumeClaim": {"claimName": "pvc-data"}}]}});
+    let held = ready().await;
+    held.model.put(&POD, writer);
+    cut_off(&held);
+    let in_the_way = ready().await;
+    cut_off(&in_the_way);
+    in_the_way.model.edit(&volume(), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
+    in_the_way.model.edit(&claim(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    in_the_way.model.delete(&claim());
+    in_the_way.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    for (sim, says) in [(held, "NotAllowed"), (in_the_way, "Conflict")] {
+        put(&sim, AP);
+        settle(&sim).await;
+        assert!(sim.model.object(&volume()).is_some(), "{says}: it is still there");
+        let status = sim.model.object(&shared()).unwrap().0["status"].clone();
+        assert_eq!(reason_of(&sim), says);
+        assert_eq!((&status["volumeRef"], &status["claimUID"]), (&Value::Null, &Value::Null), "{status}");
+    }
+}
+
+/// Another volume of the same SharedVolume, which is being deleted and does not go.
+fn leaves(sim: &Sim<Volumes>) {
+    let mut other = sim.model.object(&volume()).unwrap().0;
+    other["metadata"]["name"] = json!("pv-older");
+    other["metadata"]["finalizers"] = json!(["example.com/x"]);
+    other["spec"]["claimRef"]["uid"] = json!("of-a-claim-that-is-gone");
+    sim.model.put(&VOLUME, other);
+    sim.model.delete(&VOLUME.at("", "pv-older"));
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_allowed_takes_no_pair_that_serves_because_something_else_goes() {
+    let sim = ready().await;
+    let before = [uid(&sim, &volume()), uid(&sim, &claim())];
+    leaves(&sim);
+    allow(&sim, json!({}));
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    let (_, reason, message) = condition(&sim, "Ready");
+    assert_eq!((reason.as_str(), [uid(&sim, &volume()), uid(&sim, &claim())]), ("NotAllowed", before));
+    assert!(message.contains("stay as they are"), "{message}");
+    assert!(
+        !sim.model.object(&volume()).unwrap().deleting() && !sim.model.object(&claim()).unwrap().deleting()
+    );
+
+    // Nor while it is not known whether it is allowed.
+    let sim = ready().await;
+    leaves(&sim);
+    sim.model.serve(&SHARED_FILE_SYSTEM, false);
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    assert_eq!(condition(&sim, "Ready").0, "Unknown");
+    assert!(
+        !sim.model.object(&volume()).unwrap().deleting() && !sim.model.object(&claim()).unwrap().deleting()
+    );
+}
+
+#[tokio::test]
+async fn beside_a_pair_that_serves_what_a_predecessor_has_left_goes_when_a_change_is_not_allowed() {
+    let sim = ready().await;
+    let before = [uid(&sim, &volume()), uid(&sim, &claim())];
+    let mut other = sim.model.object(&volume()).unwrap().0;
+    other["metadata"]["name"] = json!("pv-older");
+    other["metadata"]["labels"][OWNER_UID] = json!("a-predecessor");
+    other["spec"]["claimRef"]["uid"] = json!("of-a-claim-that-is-gone");
+    sim.model.put(&VOLUME, other);
+    allow(&sim, json!({}));
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
+    assert_eq!(sim.model.object(&VOLUME.at("", "pv-older")), None);
+}
+
 #[tokio::test]
 async fn what_is_being_deleted_goes_on_going_when_it_is_not_allowed_any_more() {
     let sim = ready().await;
