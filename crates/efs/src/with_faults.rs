@@ -95,7 +95,7 @@ fn interfere(world: &World) -> Option<String> {
                 let volumes = json!([{"name": "data", "persistentVolumeClaim": source}]);
                 model.put(
                     &POD,
-                    json!({"metadata": {"namespace": "team", "name": pod.key.name}, "spec": {"volumes": volumes}}),
+                    json!({"metadata": {"namespace": "team", "name": pod.key.name}, "spec": {"nodeName": "worker", "volumes": volumes}}),
                 );
                 format!("{pod} begins")
             }
