@@ -42,14 +42,14 @@ pub struct SharedFileSystemSpec {
 
     /// The namespaces that may use it: those that are named, and those that the selector selects. Left out, none may.
     #[serde(default, skip_serializing_if = "AllowedNamespaces::is_empty")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub allowed_namespaces: AllowedNamespaces,
 
-    /// Which access points these namespaces may use. Left out, they may use all; otherwise each only those that are listed for it, and
-    /// with an empty list none.
+    /// Which access points these namespaces may use: all, or for each namespace those that are listed for it. Left out or empty, they may
+    /// use none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1000))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
-    pub allowed_access_points: Option<Vec<AllowedAccessPoints>>,
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub allowed_access_points: Option<AllowedAccessPoints>,
 
     /// Whether a SharedVolume may leave out the access point, and so mount the root of the file system, with all data of everybody.
     /// Left out, it may not.
@@ -58,12 +58,18 @@ pub struct SharedFileSystemSpec {
 }
 
 /// Namespaces by name, by label, or both.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct AllowedNamespaces {
     /// Names of namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 1000), inner(length(max = 63)))]
+    #[x_kube(
+        merge_strategy = ListMerge::Atomic,
+        validation = Rule::new("self.all(name, name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))").message(
+            "must be names of namespaces: lower-case letters, digits and dashes, for example team-a"
+        )
+    )]
     pub names: Vec<String>,
     /// Labels of namespaces. An empty selector selects all; left out, none is selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,15 +83,44 @@ impl AllowedNamespaces {
     }
 }
 
-/// The access points of one namespace.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+/// Access points: all of them, or a list for each namespace.
+//
+// "All" is a word of its own, and what holds lists is atomic: what remains when the last entry of a list is taken away must not allow more.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.all) || !self.all || !has(self.perNamespace)").message(
+    "set either all or perNamespace, not both"
+))]
 pub struct AllowedAccessPoints {
+    /// Whether every access point may be used. Then perNamespace must be left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// The access points of each namespace. A namespace without an entry may use none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 500))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub per_namespace: Vec<NamespaceAccessPoints>,
+}
+
+/// The access points of one namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceAccessPoints {
     /// The namespace.
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message(
+        "must be the name of a namespace: lower-case letters, digits and dashes, for example team-a"
+    ))]
     pub namespace: String,
     /// Their IDs, for example fsap-0123456789abcdef0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 50), inner(length(max = 64)))]
+    #[x_kube(
+        merge_strategy = ListMerge::Atomic,
+        validation = Rule::new("self.all(id, id.matches('^fsap-[0-9a-f]{8,40}$'))").message(
+            "must be EFS access point IDs: fsap- followed by 8 to 40 lower-case hexadecimal digits, for example fsap-0123456789abcdef0"
+        )
+    )]
     pub access_points: Vec<String>,
 }
 

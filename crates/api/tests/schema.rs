@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use aquifer_api::component::Component;
 use aquifer_api::efs::SharedVolume;
+use aquifer_api::shared_file_system::SharedFileSystem;
 use aquifer_lab::{Cluster, Lab, eventually};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -170,6 +171,76 @@ async fn a_status_as_upstream_or_we_write_it_is_accepted_and_a_broken_one_is_not
         let error = write(broken).await.unwrap_err().to_string();
         assert!(error.contains(field), "{field}: {error}");
     }
+    Ok(())
+}
+
+/// What the API server says to a SharedFileSystem with this spec besides its file system, without keeping it.
+async fn try_file_system(client: &Client, mut spec: Value) -> Result<DynamicObject, String> {
+    let resource = SharedFileSystem::api_resource();
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    spec["fileSystemID"] = json!(FS);
+    try_create(&api, &resource, "tried", json!({"spec": spec})).await
+}
+
+#[tokio::test]
+async fn what_a_shared_file_system_allows_is_well_formed() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let points = |namespace: &str, points: Value| json!({"allowedAccessPoints": {"perNamespace": [{"namespace": namespace, "accessPoints": points}]}});
+    let good = [
+        json!({}),
+        json!({"allowedNamespaces": {}, "allowedAccessPoints": {}}),
+        json!({"allowedNamespaces": {"names": ["team-a", "0", "n".repeat(63)]}}),
+        json!({"allowedNamespaces": {"names": []}, "allowedAccessPoints": null}),
+        json!({"allowedAccessPoints": {"all": true}}),
+        json!({"allowedAccessPoints": {"all": false, "perNamespace": []}}),
+        points("team-a", json!([AP, "fsap-01234567"])),
+        points("team-a", json!([])),
+    ];
+    for spec in good {
+        try_file_system(&client, spec).await.map_err(anyhow::Error::msg)?;
+    }
+    let many: Vec<String> = (0..51).map(|number| format!("fsap-{number:08x}")).collect();
+    let bad = [
+        (json!({"allowedNamespaces": {"names": ["Team"]}}), "must be names of namespaces"),
+        (json!({"allowedNamespaces": {"names": [""]}}), "must be names of namespaces"),
+        (json!({"allowedNamespaces": {"names": ["team-"]}}), "must be names of namespaces"),
+        (json!({"allowedNamespaces": {"names": ["n".repeat(64)]}}), "Too long"),
+        (json!({"allowedAccessPoints": {"all": true, "perNamespace": []}}), "set either all or perNamespace"),
+        (json!({"allowedAccessPoints": []}), "spec.allowedAccessPoints"),
+        (points("team_a", json!([AP])), "must be the name of a namespace"),
+        (points("team-a", json!([FS])), "must be EFS access point IDs"),
+        (points("team-a", json!(["fsap-1234567"])), "must be EFS access point IDs"),
+        (points("team-a", json!([AP, ""])), "must be EFS access point IDs"),
+        (points("team-a", json!([format!("{AP} ")])), "must be EFS access point IDs"),
+        (points("team-a", json!(many)), "Too many"),
+        (json!({"allowedAccessPoints": {"perNamespace": [{"accessPoints": [AP]}]}}), "Required value"),
+    ];
+    for (spec, said) in bad {
+        let error = try_file_system(&client, spec.clone()).await.unwrap_err();
+        assert!(error.contains(said), "{spec}: {error}");
+    }
+    Ok(())
+}
+
+/// An entry that is taken away by server-side apply must not leave behind what allows more.
+#[tokio::test]
+async fn applying_a_shared_file_system_without_its_last_entries_allows_nothing() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let resource = SharedFileSystem::api_resource();
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let full = json!({"fileSystemID": FS,
+        "allowedNamespaces": {"names": ["team-a"], "selector": {"matchLabels": {"storage": "yes"}}},
+        "allowedAccessPoints": {"perNamespace": [{"namespace": "team-a", "accessPoints": [AP]}]}});
+    let lists = json!({"fileSystemID": FS, "allowedNamespaces": {"names": []}, "allowedAccessPoints": {"perNamespace": []}});
+    let objects = json!({"fileSystemID": FS, "allowedNamespaces": {}, "allowedAccessPoints": {}});
+    for less in [lists, objects, json!({"fileSystemID": FS})] {
+        for spec in [&full, &less] {
+            let object = DynamicObject::new("applied", &resource).data(json!({"spec": spec}));
+            let applied = api.patch("applied", &PatchParams::apply("test"), &Patch::Apply(&object)).await?;
+            assert_eq!(applied.data["spec"], *spec);
+        }
+    }
+    api.delete("applied", &kube::api::DeleteParams::default()).await?;
     Ok(())
 }
 

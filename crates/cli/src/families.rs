@@ -1,7 +1,9 @@
 //! Families on the command line: the flag that chooses them, and the commands of each. Goes through the list and knows none by name.
 
+mod choices;
 mod uninstall;
 
+pub use self::choices::Choices;
 use aquifer_family::Family;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args, Command};

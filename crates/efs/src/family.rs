@@ -114,9 +114,14 @@ impl Family for Efs {
     fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AQUIFER_EFS_DRIVER", "managed".to_owned()),
+            ("AQUIFER_EFS_TENANCY", "Open".to_owned()),
             ("AQUIFER_EFS_NAMESPACE", driver::DEFAULT_NAMESPACE.to_owned()),
             ("AQUIFER_EFS_TOLERATIONS", "*".to_owned()),
         ]
+    }
+
+    fn choices(&self) -> &'static [&'static str] {
+        &["efs-tenancy"]
     }
 
     async fn needed(&self, client: &Client) -> Result<Vec<String>, Error> {

@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts};
 use crate::manifests::{DriverConfig, Images};
 use crate::volumes::{
-    self, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts, OwnerMarks, VolumeFacts,
+    self, AccessPoints, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts,
+    OwnerMarks, VolumeFacts,
 };
 
 fn round_trips<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
@@ -140,7 +141,7 @@ fn file_system() -> impl Strategy<Value = FileSystemFacts> {
             name,
             names_namespace,
             selector,
-            access_points,
+            access_points: access_points.map_or(AccessPoints::All, AccessPoints::Listed),
             root,
         },
     )

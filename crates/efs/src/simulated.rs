@@ -190,7 +190,8 @@ fn what_is_allowed_after_a_list_was_read_is_noticed_at_once() {
         world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
         world.react(binder);
         let allow = |names: &[&str]| {
-            let spec = json!({"fileSystemID": FILE_SYSTEM, "allowedNamespaces": {"names": names}});
+            let spec = json!({"fileSystemID": FILE_SYSTEM, "allowedNamespaces": {"names": names},
+                "allowedAccessPoints": {"all": true}});
             world.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "policy"}, "spec": spec}));
         };
         let reasons = || -> Vec<String> {

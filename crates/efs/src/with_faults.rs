@@ -64,7 +64,8 @@ fn interfere(world: &World) -> Option<String> {
         }
         7 => {
             let names: &[&str] = if world.choose(2) == 0 { &[] } else { &["team"] };
-            let spec = json!({"fileSystemID": FILE_SYSTEM, "allowedNamespaces": {"names": names}});
+            let spec = json!({"fileSystemID": FILE_SYSTEM, "allowedNamespaces": {"names": names},
+                "allowedAccessPoints": {"all": true}});
             model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "policy"}, "spec": spec}));
             format!("an administrator allows {names:?}")
         }
@@ -94,7 +95,7 @@ fn interfere(world: &World) -> Option<String> {
                 let volumes = json!([{"name": "data", "persistentVolumeClaim": source}]);
                 model.put(
                     &POD,
-                    json!({"metadata": {"namespace": "team", "name": pod.key.name}, "spec": {"volumes": volumes}}),
+                    json!({"metadata": {"namespace": "team", "name": pod.key.name}, "spec": {"nodeName": "worker", "volumes": volumes}}),
                 );
                 format!("{pod} begins")
             }

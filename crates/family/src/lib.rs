@@ -88,6 +88,12 @@ pub trait Family: Send + Sync {
         Vec::new()
     }
 
+    /// The ids of those of its flags that can be chosen when it is installed without the chart. Each has its variable in
+    /// [`Self::environment`], and stays as it was chosen until it is chosen anew.
+    fn choices(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// What is in the cluster that only the running family can take away in order; one line each. Objects of shared kinds are
     /// not its business: whoever asks looks at those.
     async fn needed(&self, client: &Client) -> Result<Vec<String>, Error>;

@@ -3,10 +3,9 @@
 {{- with .Values.efs }}
 - name: AQUIFER_EFS_DRIVER
   value: {{ .driver | quote }}
-{{- if ne .tenancy "Open" }}
+{{- /* Always said, also where the values of an older release do not have it. */}}
 - name: AQUIFER_EFS_TENANCY
-  value: {{ .tenancy | quote }}
-{{- end }}
+  value: {{ .tenancy | default "Open" | quote }}
 - name: AQUIFER_EFS_NAMESPACE
   value: {{ .namespace | quote }}
 - name: AQUIFER_EFS_TOLERATIONS

@@ -23,7 +23,7 @@ use self::objects::{DEFAULT_IMAGE, Wanted, kind, title};
 use self::present::Present;
 pub use self::uninstall::{Args as UninstallArgs, run as uninstall};
 use crate::connection::Connection;
-use crate::families::{self, Chosen};
+use crate::families::{self, Choices, Chosen};
 
 const FAMILIES_HELP: &str =
     "Families to run, each with its own kinds and rights; by default the installed ones, or at first efs";
@@ -45,6 +45,8 @@ pub struct Args {
     replicas: Option<i32>,
     #[command(flatten)]
     chosen: Chosen,
+    #[command(flatten)]
+    choices: Choices,
     /// Replace definitions of our kinds that another tool installed; by default they are left as they are
     #[arg(long, env = "AQUIFER_INSTALL_TAKE_OVER", value_parser = BoolishValueParser::new())]
     take_over: bool,
@@ -70,6 +72,7 @@ impl Args {
             namespace,
             replicas: self.replicas.or(installed.replicas).unwrap_or(2),
             families: families::in_order(&families),
+            choices: self.choices.clone().or(installed.choices),
         })
     }
 }

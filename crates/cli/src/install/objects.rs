@@ -11,7 +11,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::families;
+use crate::families::{self, Choices};
 
 /// Name of nearly all objects. Fixed, because one Aquifer serves a cluster.
 pub const NAME: &str = "aquifer";
@@ -37,6 +37,8 @@ pub struct Wanted {
     pub namespace: NamespaceName,
     pub replicas: i32,
     pub families: Vec<&'static dyn Family>,
+    /// What was chosen for the flags of families.
+    pub choices: Choices,
 }
 
 impl Wanted {
@@ -173,7 +175,7 @@ impl Wanted {
             field("AQUIFER_IDENTITY", "metadata.name"),
         ];
         let of_families = self.families.iter().flat_map(|family| family.environment());
-        all.extend(of_families.map(|(name, value)| is(name, &value)));
+        all.extend(of_families.map(|(name, value)| is(name, self.choices.get(name).unwrap_or(&value))));
         all
     }
 

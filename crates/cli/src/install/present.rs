@@ -8,6 +8,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{Api, Client, ResourceExt as _};
 
+use crate::families::Choices;
+
 use super::objects::{FAMILIES, NAME, NAMESPACE};
 
 /// What was chosen for the operator that is there.
@@ -17,6 +19,8 @@ pub struct Present {
     pub replicas: Option<i32>,
     /// Their names. Another version of this program may have chosen them, so some may be unknown here.
     families: Option<Vec<String>>,
+    /// What was chosen for the flags of families.
+    pub choices: Choices,
 }
 
 impl Present {
@@ -32,12 +36,13 @@ impl Present {
         let pod = spec.and_then(|spec| spec.template.spec.as_ref());
         let container = pod.and_then(|pod| pod.containers.iter().find(|one| one.name == NAME));
         let variables = container.and_then(|container| container.env.as_deref()).unwrap_or_default();
-        let variable = |name| variables.iter().find(|one| one.name == name)?.value.as_deref();
+        let variable = |name: &str| variables.iter().find(|one| one.name == name)?.value.as_deref();
         let families = FAMILIES.into_iter().find_map(variable).filter(|names| !names.is_empty());
         Self {
             image: container.and_then(|container| container.image.clone()),
             replicas: spec.and_then(|spec| spec.replicas),
             families: families.map(|names| names.split(',').map(str::to_owned).collect()),
+            choices: Choices::of(variable),
         }
     }
 
@@ -122,6 +127,26 @@ mod tests {
         assert_eq!(names(&present("AQUIFER_CONTROLLERS", "efs")).as_deref(), Some("efs"));
         assert_eq!(names(&present("AQUIFER_FAMILIES", "")), None);
         assert_eq!(names(&Present::default()), None);
+    }
+
+    #[test]
+    fn what_was_chosen_for_a_family_stays_until_it_is_chosen_anew() {
+        let tenancy = |arguments: &[&str], installed: Present| {
+            let arguments = ["install"].iter().chain(arguments);
+            let command = <super::super::Args as clap::Args>::augment_args(clap::Command::new("install"));
+            let matches = command.get_matches_from(arguments);
+            let args = <super::super::Args as clap::FromArgMatches>::from_arg_matches(&matches).unwrap();
+            let objects = args.wanted(NAMESPACE.into(), installed).unwrap().objects().unwrap();
+            let deployment = serde_json::to_value(objects.last().unwrap()).unwrap();
+            let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+            let of = variables.as_array().unwrap().iter().find(|one| one["name"] == "AQUIFER_EFS_TENANCY");
+            of.unwrap()["value"].as_str().unwrap().to_owned()
+        };
+        let restricted = || present("AQUIFER_EFS_TENANCY", "Restricted");
+        assert_eq!(tenancy(&[], Present::default()), "Open");
+        assert_eq!(tenancy(&["--efs-tenancy=Restricted"], Present::default()), "Restricted");
+        assert_eq!(tenancy(&[], restricted()), "Restricted");
+        assert_eq!(tenancy(&["--efs-tenancy=Open"], restricted()), "Open");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::objects::{DEFAULT_IMAGE, Wanted, api_of, kind, title};
 use super::{needed, present};
 use crate::confirm::confirm;
 use crate::connection::Connection;
+use crate::families::Choices;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -100,6 +101,7 @@ async fn find(
         namespace: namespace.clone(),
         replicas: 0,
         families: aquifer_families::all(),
+        choices: Choices::default(),
     };
     let (kinds, mut others): (Vec<_>, Vec<_>) = wanted
         .objects()?

@@ -85,8 +85,10 @@ fn install_gives_the_same_objects_as_the_chart() {
 
 #[test]
 fn what_can_be_chosen_in_both_gives_the_same_objects_too() {
-    let chart = rendered(&["--set", "replicas=3,image.repository=registry.example/a,image.tag=v9"]);
-    let ours = output(&["install", "--dry-run", "--replicas", "3", "--image", "registry.example/a:v9"]);
+    let values = "replicas=3,image.repository=registry.example/a,image.tag=v9,efs.tenancy=Restricted";
+    let chart = rendered(&["--set", values]);
+    let chosen = ["--replicas", "3", "--image", "registry.example/a:v9", "--efs-tenancy", "Restricted"];
+    let ours = output(&[&["install", "--dry-run"], &chosen[..]].concat());
     let key = "Deployment aquifer-system/aquifer";
     assert_eq!(objects(&stdout(&ours))[key]["spec"], chart[key]["spec"]);
 }
@@ -158,6 +160,17 @@ fn optional_parts_come_when_asked_for() {
 }
 
 #[test]
+fn the_chart_always_says_who_may_use_a_file_system_that_nobody_names() {
+    // The last as with `--reuse-values` and the values of a release that knew no tenancy.
+    for (value, said) in [("Open", "Open"), ("Restricted", "Restricted"), ("null", "Open")] {
+        let all = rendered(&["--set", &format!("efs.tenancy={value}")]);
+        let pod = &all["Deployment aquifer-system/aquifer"]["spec"]["template"]["spec"]["containers"][0];
+        let environment = pod["env"].as_array().unwrap();
+        assert!(environment.contains(&json!({ "name": "AQUIFER_EFS_TENANCY", "value": said })), "{value}");
+    }
+}
+
+#[test]
 fn every_variable_of_the_chart_is_one_that_the_operator_reads() {
     let known = stdout(&output(&["run", "--help"]));
     let values = "efs.nodeSelector.a=b,efs.images.plugin=x,efs.images.registrar=x,efs.images.liveness=x";
@@ -179,6 +192,7 @@ fn values_that_are_wrong_are_refused_by_name() {
         ("efs.namespace=Not_This", &["/efs/namespace", "Not_This"]),
         ("log.level=verbose", &["/log/level", "verbose"]),
         ("efs.driver=maybe", &["/efs/driver", "managed", "external"]),
+        ("efs.tenancy=Closed", &["/efs/tenancy", "Open", "Restricted"]),
         ("lease.duration=soon", &["/lease/duration", "soon"]),
         ("image.digest=abc", &["/image/digest"]),
         ("resources.limits.memory=much", &["/resources/limits/memory"]),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_api::shared_file_system::SharedFileSystemSpec;
+use aquifer_api::shared_file_system::{AllowedAccessPoints, SharedFileSystemSpec};
 use aquifer_engine::{Object, Seen, Why};
 use clap::ValueEnum;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -22,6 +22,39 @@ pub enum Tenancy {
     Restricted,
 }
 
+/// Access points that a namespace may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccessPoints {
+    /// Every one.
+    All,
+    /// These, and no others.
+    Listed(Vec<String>),
+}
+
+impl Default for AccessPoints {
+    fn default() -> Self {
+        Self::Listed(Vec::new())
+    }
+}
+
+impl AccessPoints {
+    /// Those that a SharedFileSystem gives to a namespace. All of them only where it says so and lists none.
+    fn of(allowed: AllowedAccessPoints, namespace: &str) -> Self {
+        if allowed.all && allowed.per_namespace.is_empty() {
+            return Self::All;
+        }
+        let of_it = allowed.per_namespace.into_iter().filter(|one| one.namespace == namespace);
+        Self::Listed(of_it.flat_map(|one| one.access_points).collect())
+    }
+
+    fn contains(&self, access_point: &String) -> bool {
+        match self {
+            Self::All => true,
+            Self::Listed(listed) => listed.contains(access_point),
+        }
+    }
+}
+
 /// What a SharedFileSystem says to one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileSystemFacts {
@@ -31,8 +64,8 @@ pub struct FileSystemFacts {
     pub names_namespace: bool,
     /// The labels of namespaces that it allows besides.
     pub selector: Option<LabelSelector>,
-    /// The access points that the namespace may use; none means all.
-    pub access_points: Option<Vec<String>>,
+    /// The access points that the namespace may use.
+    pub access_points: AccessPoints,
     /// Whether the root may be mounted.
     pub root: bool,
 }
@@ -46,15 +79,12 @@ impl FileSystemFacts {
         let name = object.name().to_owned();
         let spec = object.at("/spec").and_then(|spec| SharedFileSystemSpec::deserialize(spec).ok());
         let Some(spec) = spec else { return Some(Self { name, ..Self::default() }) };
-        let listed = spec.allowed_access_points.map(|all| {
-            let of_it = all.into_iter().filter(|one| one.namespace == namespace);
-            of_it.flat_map(|one| one.access_points).collect()
-        });
+        let allowed = spec.allowed_access_points.unwrap_or_default();
         Some(Self {
             name,
             names_namespace: spec.allowed_namespaces.names.iter().any(|name| name == namespace),
             selector: spec.allowed_namespaces.selector,
-            access_points: listed,
+            access_points: AccessPoints::of(allowed, namespace),
             root: spec.allow_root.unwrap_or_default(),
         })
     }
@@ -160,12 +190,12 @@ impl Case<'_> {
                  cluster to add it to spec.allowedNamespaces"
             ));
         }
-        match (access_point, &one.access_points) {
-            (None, _) if !one.root => Some(format!(
+        match access_point {
+            None if !one.root => Some(format!(
                 "SharedFileSystem {name} does not allow the root of {file_system}; set spec.accessPointID here, or ask an \
                      administrator of the cluster to set spec.allowRoot"
             )),
-            (Some(point), Some(listed)) if !listed.contains(point) => Some(format!(
+            Some(point) if !one.access_points.contains(point) => Some(format!(
                 "SharedFileSystem {name} does not allow {point} to the namespace {namespace}; use another access point, or ask an \
                      administrator of the cluster to add it to spec.allowedAccessPoints"
             )),

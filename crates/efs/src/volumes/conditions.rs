@@ -18,6 +18,17 @@ pub(super) enum Blocked {
     Volume { name: String, finalizers: Vec<String> },
 }
 
+/// What there is of a volume and claim where a new pair is not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remains {
+    /// Nothing.
+    Nothing,
+    /// What serves nobody, and is deleted.
+    Goes,
+    /// A pair, which pods may use.
+    Stays,
+}
+
 /// Volume and claim, as far as they are there.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Pair<'a> {
@@ -70,11 +81,11 @@ pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Repo
     report(world, pair, not_ready(SharedVolumeReason::Conflict, message).warning())
 }
 
-pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str, leaves: bool) -> Report {
-    let message = match (pair.volume, pair.claim) {
-        (None, None) => said.to_owned(),
-        _ if leaves => format!("{said}. What is left of a volume and claim is being deleted"),
-        _ => format!("{said}. The volume and claim that it has stay as they are"),
+pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str, remains: Remains) -> Report {
+    let message = match remains {
+        Remains::Nothing => said.to_owned(),
+        Remains::Goes => format!("{said}. What is left of a volume and claim is being deleted"),
+        Remains::Stays => format!("{said}. The volume and claim that it has stay as they are"),
     };
     report(world, pair, not_ready(SharedVolumeReason::NotAllowed, message).warning())
 }

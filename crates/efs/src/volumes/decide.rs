@@ -9,12 +9,12 @@ use aquifer_base::Uid;
 use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
-use self::ownership::{Belongs, claim_belongs, is_pair, volume_belongs};
+use self::ownership::{Belongs, Proofs, claim_belongs, is_pair, may_be_of, volume_belongs};
 use super::access::{self, Tenancy, Verdict};
 use super::claim::claim_intent;
-use super::conditions::{self, Blocked, Pair};
+use super::conditions::{self, Blocked, Pair, Remains};
 use super::data::Data;
-use super::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts, lingers};
+use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
 use super::volume::volume_intent;
 use super::world::World;
@@ -37,6 +37,8 @@ struct Found<'a> {
     volumes: Vec<&'a VolumeFacts>,
     /// What stands at our names and is not ours.
     foreign: Vec<ObjectRef>,
+    /// Which of the volumes are ours in the narrow sense, not a predecessor's.
+    volumes_ours: Vec<&'a VolumeFacts>,
     /// Whether the claim is ours in the narrow sense, not a predecessor's.
     claim_ours: bool,
 }
@@ -53,8 +55,27 @@ impl<'a> Found<'a> {
             || self.volumes.iter().any(|volume| volume.deleting.is_some())
     }
 
+    /// What the status names: only what is ours, because what it names counts as ours from then on.
     fn pair(&self) -> Pair<'a> {
-        Pair { volume: self.volumes.first().copied(), claim: self.claim }
+        let claim = self.claim.filter(|_| self.claim_ours);
+        let named = |volume: &&&VolumeFacts| claim.is_some_and(|claim| claim.volume == volume.name);
+        let volume = self.volumes_ours.iter().find(named).or(self.volumes_ours.first());
+        Pair { volume: volume.copied(), claim }
+    }
+
+    /// All of it but this pair.
+    fn without(&self, kept: (&VolumeFacts, &ClaimFacts)) -> Self {
+        let uid = &kept.0.identity.uid;
+        let others = |all: &[&'a VolumeFacts]| {
+            all.iter().copied().filter(|volume| volume.identity.uid != *uid).collect::<Vec<_>>()
+        };
+        Self {
+            claim: None,
+            volumes: others(&self.volumes),
+            foreign: self.foreign.clone(),
+            volumes_ours: others(&self.volumes_ours),
+            claim_ours: false,
+        }
     }
 }
 
@@ -117,20 +138,25 @@ fn serve(
     verdict: &Verdict,
     now: Timestamp,
 ) -> Plan {
+    // First, so that nothing in the way protects half a pair that is not allowed.
+    if let Verdict::Denied(said) = verdict {
+        return refuse(subject, world, found, said, now);
+    }
     if let Some(thing) = found.foreign.first() {
         return Plan::none().wake_after(IN_THE_WAY).status(conditions::conflict(world, found.pair(), thing));
     }
-    let begun = begun_pair(subject, found, data);
     match verdict {
-        Verdict::Allowed { .. } | Verdict::Unrestricted => {}
-        Verdict::Denied(said) => return refuse(subject, world, found, begun, said, now),
-        Verdict::Unknown(..) if found.is_leaving() => return tear_down(world, found, now),
+        Verdict::Allowed { .. } | Verdict::Unrestricted | Verdict::Denied(_) => {}
+        // Nothing is torn down for a change that may not be allowed; what has begun to go is finished.
+        Verdict::Unknown(..) if found.is_leaving() && live_pair(subject, found).is_none() => {
+            return tear_down(world, found, now);
+        }
         Verdict::Unknown(what, why @ (Why::NotServed | Why::Unreachable(_))) => {
             return Plan::none().status(conditions::unknown(world, found.pair(), what, why));
         }
         Verdict::Unknown(..) => return Plan::none(), // a matter of moments
     }
-    if let Some(begun) = begun {
+    if let Some(begun) = begun_pair(subject, found, data) {
         if world.namespace_ends {
             // A new namespace of the same name would not wake us.
             return Plan::none().wake_after(IN_THE_WAY).status(conditions::namespace_ends(world));
@@ -138,31 +164,32 @@ fn serve(
         let [volume_step, claim_step] = make(subject, data, begun);
         // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
-        return plan.status(conditions::provisioning(world, begun));
+        return plan.status(conditions::provisioning(world, found.pair()));
     }
     tear_down(world, found, now)
 }
 
-/// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; what serves nobody goes: half a pair, what is
-/// being deleted already, and what an earlier SharedVolume of this name has left.
-fn refuse(
-    subject: &Subject,
-    world: &World,
-    found: &Found<'_>,
-    begun: Option<Pair<'_>>,
-    said: &str,
-    now: Timestamp,
-) -> Plan {
-    let uid = subject.object.as_ref().map(|shared| &shared.uid);
-    let of_another = |marks: &OwnerMarks| marks.owner_uid.is_some() && marks.owner_uid.as_ref() != uid;
-    let left = found.volumes.iter().any(|volume| of_another(&volume.marks));
-    if !found.remains() || !(begun.is_some() || found.is_leaving() || left) {
-        return Plan::none().status(conditions::not_allowed(world, found.pair(), said, false));
-    }
-    let plan = delete_all(Plan::none().hold(), found, Step::delete);
-    let held = blocked(world, found, now).is_some();
-    let wake = if held { BLOCKED } else { recheck(found, now) };
-    plan.wake_after(wake).status(conditions::not_allowed(world, found.pair(), said, true))
+/// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; all else serves nobody and goes, whatever is in
+/// the way: half a pair, what is being deleted already, and what an earlier SharedVolume of this name has left.
+fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: Timestamp) -> Plan {
+    let kept = live_pair(subject, found);
+    let without = kept.map(|kept| found.without(kept));
+    let rest = without.as_ref().unwrap_or(found);
+    let report = match (found.foreign.first(), kept) {
+        (Some(thing), _) => conditions::conflict(world, found.pair(), thing),
+        (None, Some(_)) => conditions::not_allowed(world, found.pair(), said, Remains::Stays),
+        (None, None) if rest.remains() => conditions::not_allowed(world, found.pair(), said, Remains::Goes),
+        (None, None) => conditions::not_allowed(world, found.pair(), said, Remains::Nothing),
+    };
+    let plan = if rest.remains() {
+        let wake = if blocked(world, rest, now).is_some() { BLOCKED } else { recheck(rest, now) };
+        delete_all(Plan::none().hold(), rest, Step::delete).wake_after(wake)
+    } else if found.foreign.is_empty() {
+        Plan::none()
+    } else {
+        Plan::none().wake_after(IN_THE_WAY)
+    };
+    plan.status(report)
 }
 
 /// Splits what is seen into ours and foreign. None when something is not known.
@@ -175,19 +202,31 @@ fn classify<'a>(subject: &Subject, world: &'a World) -> Option<Found<'a>> {
     let recorded_volume =
         shared.and_then(|shared| shared.status.volume_ref.as_ref()?.uid.as_ref()).and_then(recorded);
     let recorded_claim = shared.and_then(|shared| shared.status.claim_uid.as_ref()).and_then(recorded);
-    let mut found = Found { claim: None, volumes: Vec::new(), foreign: Vec::new(), claim_ours: false };
-    let mut claim_proofs: Vec<&Uid> = recorded_claim.iter().collect();
+    let mut found = Found {
+        claim: None,
+        volumes: Vec::new(),
+        foreign: Vec::new(),
+        volumes_ours: Vec::new(),
+        claim_ours: false,
+    };
+    // Only an administrator can write volumes: a claim that ours is bound to is ours, whatever its labels say, and one that a
+    // predecessor's is bound to is a predecessor's.
+    let mut claim_proofs = Proofs { ours: recorded_claim.iter().collect(), predecessors: Vec::new() };
     for volume in volumes {
         match volume_belongs(volume, key, uid, recorded_volume.as_ref()) {
             Belongs::Foreign if volume.name == volume_name(key) => {
                 found.foreign.push(VOLUME.at("", &volume.name));
             }
             Belongs::Foreign => {}
-            belongs => {
-                // Only an administrator can write volumes: a claim that ours is bound to is ours, whatever its labels say.
-                if belongs == Belongs::Ours {
-                    claim_proofs.extend(volume.bound_to());
-                }
+            Belongs::Ours => {
+                claim_proofs.ours.extend(volume.bound_to());
+                found.volumes_ours.push(volume);
+                found.volumes.push(volume);
+            }
+            Belongs::Predecessors => {
+                // What aws-efs-operator made says nothing about claims that somebody else made.
+                let made_by_us = volume.marks.owner_uid.is_some();
+                claim_proofs.predecessors.extend(volume.bound_to().filter(|_| made_by_us));
                 found.volumes.push(volume);
             }
         }
@@ -253,24 +292,26 @@ fn recheck(found: &Found<'_>, now: Timestamp) -> Duration {
     if slow { BLOCKED } else { VANISHING }
 }
 
-/// The volume and claim that serve, if there are: ours, or a pair of aws-efs-operator's that holds the same data.
+/// The volume and claim that serve, if there are: a live pair that holds the wanted data.
 fn serving_pair<'a>(
     subject: &Subject,
     found: &Found<'a>,
     data: &Data,
 ) -> Option<(&'a VolumeFacts, &'a ClaimFacts)> {
+    live_pair(subject, found).filter(|(volume, _)| volume.data == *data)
+}
+
+/// The volume and claim that are for each other, whatever they hold: ours, or a pair of aws-efs-operator's.
+fn live_pair<'a>(subject: &Subject, found: &Found<'a>) -> Option<(&'a VolumeFacts, &'a ClaimFacts)> {
     let claim = found.claim?;
-    let volume = found.volumes.iter().find(|volume| is_pair(&subject.key, volume, claim, data))?;
+    let volume = found.volumes.iter().find(|volume| is_pair(&subject.key, volume, claim))?;
     // A predecessor's claim is taken over only together with its volume, and only if nobody of our engine owned it:
     // an earlier SharedVolume's pair was promised to go.
     let unowned = claim.marks.owner_uid.is_none() && volume.marks.owner_uid.is_none();
     // Users can write the marks of their claims, and not those of volumes: one that names another owner stays that one's.
     let owner = subject.object.as_ref().map(|shared| &shared.uid);
-    let recorded =
-        subject.object.as_ref().and_then(|shared| shared.status.volume_ref.as_ref()?.uid.as_deref());
-    let volume_ours = volume.marks.owner_uid.as_ref().is_none_or(|uid| Some(uid) == owner)
-        || recorded == Some(volume.identity.uid.as_str());
-    ((found.claim_ours && volume_ours) || unowned).then_some((*volume, claim))
+    let ours = found.claim_ours && may_be_of(&volume.marks, owner);
+    (ours || unowned).then_some((*volume, claim))
 }
 
 /// The pair serves: marks and labels are repaired, leftovers go.
@@ -322,7 +363,7 @@ fn begun_pair<'a>(subject: &Subject, found: &Found<'a>, data: &Data) -> Option<P
         }
         _ => false,
     };
-    begun.then(|| found.pair())
+    begun.then(|| Pair { volume: found.volumes.first().copied(), claim: found.claim })
 }
 
 /// The steps that make volume and claim, or repair them. An adopted volume keeps the handle that it was made with.

@@ -27,7 +27,7 @@ use crate::fields::FIELDS;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::{driver, labels};
 pub(crate) use access::readable;
-pub use access::{FileSystemFacts, Tenancy};
+pub use access::{AccessPoints, FileSystemFacts, Tenancy};
 pub use data::Data;
 pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};
 pub use names::{claim_name, volume_name};

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::kinds::{CLAIM, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::volumes::{NAME, claim_name, volume_name};
 
-/// How late a deletion of ours may land after it was decided.
+/// How late a write of ours may land after it was decided.
 const LATE: Duration = Duration::from_secs(90);
 /// How old what a status says may be: a watch that stalls is listed again after less.
 const SEEN: Duration = Duration::from_mins(5);
@@ -101,10 +101,11 @@ pub(super) fn names_team(policy: &Object) -> bool {
     names.into_iter().flatten().any(|name| name == "team")
 }
 
-/// No volume is made that has not been allowed for longer than what is seen may be old.
+/// No volume is made that has not been allowed for some time: pairs are made by a list that is at most three seconds old, and the write that
+/// follows may land late.
 fn may_be_made(past: &Past, change: &Change) -> Result<(), String> {
     match past.denied_since {
-        Some(since) if since + SEEN < change.at => {
+        Some(since) if since + LATE < change.at => {
             Err(format!("{} was made, which has not been allowed since {since:?}", change.target))
         }
         _ => Ok(()),

@@ -32,7 +32,7 @@ async fn a_shared_file_system_says_who_gets_what_and_revoking_cuts_nothing() -> 
     let (one, two) = (Tenant::new().await?, Tenant::new().await?);
     let policies: Api<SharedFileSystem> = Api::all(test.cluster.client()?);
     let spec = json!({"fileSystemID": GUARDED, "allowedNamespaces": {"names": [one.name]},
-        "allowedAccessPoints": [{"namespace": one.name, "accessPoints": [ACCESS_POINT]}]});
+        "allowedAccessPoints": {"perNamespace": [{"namespace": one.name, "accessPoints": [ACCESS_POINT]}]}});
     let policy = SharedFileSystem::new("guarded", serde_json::from_value(spec)?);
     policies.create(&PostParams::default(), &policy).await?;
 
@@ -60,7 +60,7 @@ async fn a_shared_file_system_says_who_gets_what_and_revoking_cuts_nothing() -> 
 
     // The other namespace by a label that it gets.
     let selector = json!({"matchLabels": {"storage": two.name}});
-    let allowed = json!([{"namespace": two.name, "accessPoints": [ACCESS_POINT]}]);
+    let allowed = json!({"perNamespace": [{"namespace": two.name, "accessPoints": [ACCESS_POINT]}]});
     let change = json!({"spec": {"allowedNamespaces": {"names": [], "selector": selector}, "allowedAccessPoints": allowed}});
     edit(&policies, "guarded", &change).await?;
     one.until("data", "is revoked", |shared| reason_of_allowed(shared) == "Revoked").await?;
@@ -75,8 +75,8 @@ async fn a_shared_file_system_says_who_gets_what_and_revoking_cuts_nothing() -> 
     one.not_ready("data", "NotAllowed").await?;
     let still = one.claims().get(&pair.1.name_any()).await?;
     assert_eq!((still.uid(), still.metadata.deletion_timestamp), (pair.1.uid(), None));
-    let change = json!({"spec": {"allowedNamespaces": {"selector": {"matchLabels": null}}, "allowedAccessPoints": null,
-        "allowRoot": true}});
+    let change = json!({"spec": {"allowedNamespaces": {"selector": {"matchLabels": null}},
+        "allowedAccessPoints": {"all": true, "perNamespace": null}, "allowRoot": true}});
     edit(&policies, "guarded", &change).await?;
     let moved = one.another_pair("data", &pair).await?;
     assert_eq!(handle(&moved.0), format!("{GUARDED}::{OTHER_ACCESS_POINT}"));

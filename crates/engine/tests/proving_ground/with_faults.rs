@@ -86,9 +86,9 @@ fn whatever_goes_wrong_nothing_is_lost_or_done_twice_and_in_the_end_all_is_well(
 fn every_kind_of_fault_happens() {
     let leaks = Leaks::default();
     let mut happened = BTreeSet::new();
-    for seed in 0..10 {
+    for seed in 0..20 {
         let played = play_with_all_faults(Tape::from_seed(seed), &kinds(), async |world| {
-            script(&Scene::new(world, &leaks)).await
+            everything(&Scene::new(world, &leaks)).await
         });
         let played = played.unwrap();
         assert_eq!(played.end, Ok(()), "seed {seed}");

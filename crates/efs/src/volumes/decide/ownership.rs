@@ -3,7 +3,6 @@
 use aquifer_base::Uid;
 use aquifer_engine::Key;
 
-use crate::volumes::data::Data;
 use crate::volumes::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
 use crate::volumes::names::claim_name;
 
@@ -18,8 +17,16 @@ pub(super) enum Belongs {
     Foreign,
 }
 
-/// Whose a volume is. That the status recorded its uid proves it only together with the claim that the volume is for: whoever
-/// can write a status cannot write volumes.
+/// Uids of claims whose owner is known although their own marks may be damaged.
+pub(super) struct Proofs<'a> {
+    /// Those that are ours.
+    pub ours: Vec<&'a Uid>,
+    /// Those that are a predecessor's.
+    pub predecessors: Vec<&'a Uid>,
+}
+
+/// Whose a volume is. That the status recorded its uid proves it only together with the claim that the volume is for, and only where its
+/// mark names no other owner: whoever can write a status cannot write volumes.
 pub(super) fn volume_belongs(
     volume: &VolumeFacts,
     key: &Key,
@@ -28,7 +35,8 @@ pub(super) fn volume_belongs(
 ) -> Belongs {
     let ours = Key::namespaced(&key.namespace, claim_name(key));
     let for_ours = volume.claim.as_ref().map(|claim| claim.key == ours);
-    if recorded == Some(&volume.identity.uid) && for_ours == Some(true) {
+    let recorded = recorded == Some(&volume.identity.uid);
+    if recorded && for_ours == Some(true) && may_be_of(&volume.marks, uid) {
         return Belongs::Ours;
     }
     match by_marks(&volume.marks, key, uid) {
@@ -38,9 +46,26 @@ pub(super) fn volume_belongs(
     }
 }
 
-/// Whose a claim is. `proofs` are uids that are known to be ours although the claim's own marks may be damaged.
-pub(super) fn claim_belongs(claim: &ClaimFacts, key: &Key, uid: Option<&Uid>, proofs: &[&Uid]) -> Belongs {
-    if proofs.contains(&&claim.identity.uid) { Belongs::Ours } else { by_marks(&claim.marks, key, uid) }
+/// Whether the marks of a volume name this owner, or none.
+pub(super) fn may_be_of(marks: &OwnerMarks, uid: Option<&Uid>) -> bool {
+    marks.owner_uid.as_ref().is_none_or(|mark| Some(mark) == uid)
+}
+
+/// Whose a claim is. What proves it comes before its own marks, which users can write.
+pub(super) fn claim_belongs(
+    claim: &ClaimFacts,
+    key: &Key,
+    uid: Option<&Uid>,
+    proofs: &Proofs<'_>,
+) -> Belongs {
+    let (is, found) = (&claim.identity.uid, by_marks(&claim.marks, key, uid));
+    if proofs.ours.contains(&is) {
+        Belongs::Ours
+    } else if found == Belongs::Foreign && proofs.predecessors.contains(&is) {
+        Belongs::Predecessors
+    } else {
+        found
+    }
 }
 
 fn by_marks(marks: &OwnerMarks, key: &Key, uid: Option<&Uid>) -> Belongs {
@@ -55,8 +80,8 @@ fn by_marks(marks: &OwnerMarks, key: &Key, uid: Option<&Uid>) -> Belongs {
     }
 }
 
-/// Whether the two are for each other, alive, and hold the wanted data.
-pub(super) fn is_pair(key: &Key, volume: &VolumeFacts, claim: &ClaimFacts, data: &Data) -> bool {
+/// Whether the two are for each other, and alive.
+pub(super) fn is_pair(key: &Key, volume: &VolumeFacts, claim: &ClaimFacts) -> bool {
     let for_claim = volume.claim.as_ref().is_none_or(|reference| {
         reference.key.namespace == key.namespace && reference.key.name == claim.key.name
     });
@@ -66,7 +91,6 @@ pub(super) fn is_pair(key: &Key, volume: &VolumeFacts, claim: &ClaimFacts, data:
     };
     volume.deleting.is_none()
         && claim.deleting.is_none()
-        && volume.data == *data
         && claim.volume == volume.name
         && for_claim
         && bound

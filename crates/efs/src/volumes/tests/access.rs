@@ -30,45 +30,88 @@ fn restricted() -> Sim<Volumes> {
 async fn what_is_allowed_follows_from_namespaces_access_points_and_root() {
     let by_name = json!({"names": ["team"]});
     let by_label = json!({"selector": {"matchLabels": {"storage": "yes"}}});
-    let points = |namespace: &str, point: &str| json!([{"namespace": namespace, "accessPoints": [point]}]);
+    let every = json!({"all": true});
+    let points = |namespace: &str, point: &str| json!({"perNamespace": [{"namespace": namespace, "accessPoints": [point]}]});
     let table = [
         ("nobody is named", json!({}), AP, Some("spec.allowedNamespaces")),
         (
             "another namespace",
-            json!({"allowedNamespaces": {"names": ["other"]}}),
+            json!({"allowedNamespaces": {"names": ["other"]}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
-        ("by name", json!({"allowedNamespaces": by_name}), AP, None),
-        ("by label", json!({"allowedNamespaces": by_label}), AP, None),
-        ("by an empty selector", json!({"allowedNamespaces": {"selector": {}}}), AP, None),
+        ("by name", json!({"allowedNamespaces": by_name, "allowedAccessPoints": every}), AP, None),
+        ("by label", json!({"allowedNamespaces": by_label, "allowedAccessPoints": every}), AP, None),
+        (
+            "by an empty selector",
+            json!({"allowedNamespaces": {"selector": {}}, "allowedAccessPoints": every}),
+            AP,
+            None,
+        ),
         (
             "by a label that it has not",
-            json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "no"}}}}),
+            json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "no"}}}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
         (
             "a selector that would select everything",
             json!({"allowedNamespaces": {"selector": {"matchExpressions": [
-                {"key": "storage", "operator": "NotIn", "values": []}]}}}),
+                {"key": "storage", "operator": "NotIn", "values": []}]}}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
         (
             "a selector that cannot be read",
             json!({"allowedNamespaces": {"selector": {"matchExpressions": [
-            {"key": "storage", "operator": "Near", "values": ["yes"]}]}}}),
+            {"key": "storage", "operator": "Near", "values": ["yes"]}]}}, "allowedAccessPoints": every}),
             AP,
             Some("spec.allowedNamespaces"),
         ),
-        ("the root", json!({"allowedNamespaces": by_name}), "", Some("spec.allowRoot")),
+        (
+            "the root",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": every}),
+            "",
+            Some("spec.allowRoot"),
+        ),
         ("the root is allowed", json!({"allowedNamespaces": by_name, "allowRoot": true}), "", None),
         (
             "its access point",
             json!({"allowedNamespaces": by_name, "allowedAccessPoints": points("team", AP)}),
             AP,
             None,
+        ),
+        ("no access point", json!({"allowedNamespaces": by_name}), AP, Some("spec.allowedAccessPoints")),
+        (
+            "what is left of a list",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": null}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "neither all nor a list",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "not all",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {"all": false}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "an empty list",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {"perNamespace": []}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
+        ),
+        (
+            "all and a list without it",
+            json!({"allowedNamespaces": by_name, "allowedAccessPoints": {"all": true,
+                "perNamespace": [{"namespace": "team", "accessPoints": [OTHER]}]}}),
+            AP,
+            Some("spec.allowedAccessPoints"),
         ),
         (
             "another access point",
@@ -144,7 +187,8 @@ fn reason_of(sim: &Sim<Volumes>) -> String {
 async fn one_of_several_that_allows_it_is_enough() {
     let sim = start();
     allow(&sim, json!({}));
-    let other = json!({"fileSystemID": FS, "allowedNamespaces": {"names": ["team"]}});
+    let other = json!({"fileSystemID": FS, "allowedNamespaces": {"names": ["team"]},
+        "allowedAccessPoints": {"all": true}});
     sim.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": "other"}, "spec": other}));
     put(&sim, AP);
     settle(&sim).await;
@@ -155,7 +199,7 @@ async fn one_of_several_that_allows_it_is_enough() {
 #[tokio::test]
 async fn revoking_never_cuts_what_serves_and_denies_what_is_new() {
     let sim = start();
-    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}}));
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": {"all": true}}));
     put(&sim, AP);
     settle(&sim).await;
     let before = [uid(&sim, &volume()), uid(&sim, &claim())];
@@ -171,7 +215,7 @@ async fn revoking_never_cuts_what_serves_and_denies_what_is_new() {
     assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
     assert_eq!(reason_of(&sim), "NotAllowed");
     // Allowed again, it moves.
-    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}}));
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": {"all": true}}));
     settle(&sim).await;
     assert_eq!((reason_of(&sim).as_str(), handle(&sim)), ("Bound", format!("{FS}::{OTHER}")));
     // What was revoked can still be deleted.
@@ -196,7 +240,10 @@ async fn half_a_pair_is_not_completed_when_it_is_not_allowed_any_more() {
 #[tokio::test]
 async fn labels_that_a_namespace_gets_count() {
     let sim = start();
-    allow(&sim, json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "yes"}}}}));
+    allow(
+        &sim,
+        json!({"allowedNamespaces": {"selector": {"matchLabels": {"storage": "yes"}}}, "allowedAccessPoints": {"all": true}}),
+    );
     put(&sim, AP);
     settle(&sim).await;
     assert_eq!(reason_of(&sim), "NotAllowed");
@@ -237,9 +284,10 @@ async fn restricting_a_cluster_cuts_nothing_that_serves() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_and_an_empty_list_allow_nothing() {
+async fn what_cannot_be_read_allows_nothing() {
     for spec in [
         json!({"allowedNamespaces": "team"}),
+        // As it was before "all" had to be said.
         json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": []}),
     ] {
         let sim = start();
@@ -254,7 +302,7 @@ async fn what_cannot_be_read_and_an_empty_list_allow_nothing() {
 #[tokio::test]
 async fn of_several_the_one_that_allows_the_namespace_says_why_not() {
     let sim = start();
-    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": []}));
+    allow(&sim, json!({"allowedNamespaces": {"names": ["team"]}, "allowedAccessPoints": {}}));
     for name in ["before", "later"] {
         sim.model.put(&SHARED_FILE_SYSTEM, json!({"metadata": {"name": name}, "spec": {"fileSystemID": FS}}));
     }
@@ -274,6 +322,137 @@ async fn what_is_in_the_way_is_not_called_revoked() {
     settle(&sim).await;
     let (_, reason, _) = condition(&sim, "Allowed");
     assert_eq!((reason_of(&sim).as_str(), reason.as_str()), ("Conflict", "NotAllowed"));
+}
+
+/// Otherwise the tenant could bind its own claim to the volume after the revocation.
+#[tokio::test]
+async fn half_a_pair_goes_when_it_is_not_allowed_any_more_although_a_claim_is_in_the_way() {
+    let sim = start();
+    let theirs = sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    put(&sim, AP);
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "Conflict");
+    assert!(sim.model.object(&volume()).is_some(), "the volume was made before the claim was seen");
+    allow(&sim, json!({}));
+    settle(&sim).await;
+    assert_eq!(sim.model.object(&volume()), None, "{:?}", sim.model.log());
+    assert_eq!(uid(&sim, &claim()), theirs.uid(), "it is left alone");
+    assert_eq!(reason_of(&sim), "Conflict");
+}
+
+/// The SharedVolume of a pair goes although its pair is there, as when a tenant takes its finalizer off.
+fn cut_off(sim: &Sim<Volumes>) {
+    sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    sim.model.delete(&shared());
+    allow(sim, json!({}));
+}
+
+/// All marks of ours on a claim, which its user can take off.
+fn strip(doc: &mut Value) {
+    doc["metadata"]["labels"] = json!({});
+    doc["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+}
+
+#[tokio::test]
+async fn who_was_cut_off_keeps_no_pair_by_taking_the_marks_off_its_claim() {
+    for comes_again in [true, false] {
+        let sim = ready().await;
+        cut_off(&sim);
+        sim.model.edit(&claim(), strip);
+        if comes_again {
+            put(&sim, AP);
+        }
+        settle(&sim).await;
+        assert!(!is_made(&sim), "{comes_again}: {:?}", sim.model.log());
+    }
+}
+
+#[tokio::test]
+async fn a_predecessors_volume_is_not_ours_because_the_status_names_it() {
+    let sim = ready().await;
+    let recorded = sim.model.object(&shared()).unwrap().0["status"].clone();
+    cut_off(&sim);
+    put(&sim, AP);
+    sim.model.edit(&shared(), |doc| doc["status"] = recorded);
+    settle(&sim).await;
+    assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
+}
+
+#[tokio::test]
+async fn the_status_names_nothing_that_a_predecessor_has_left() {
+    // Held by a pod, so that it is seen for long; and with something else in the way.
+    let writer = json!({"metadata": {"namespace": "team", "name": "writer"},
+        "spec": {"nodeName": "worker", "volumes": [{"persistentVolumeClaim": {"claimName": "pvc-data"}}]}});
+    let held = ready().await;
+    held.model.put(&POD, writer);
+    cut_off(&held);
+    let in_the_way = ready().await;
+    cut_off(&in_the_way);
+    in_the_way.model.edit(&volume(), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
+    in_the_way.model.edit(&claim(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    in_the_way.model.delete(&claim());
+    in_the_way.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    for (sim, says) in [(held, "NotAllowed"), (in_the_way, "Conflict")] {
+        put(&sim, AP);
+        settle(&sim).await;
+        assert!(sim.model.object(&volume()).is_some(), "{says}: it is still there");
+        let status = sim.model.object(&shared()).unwrap().0["status"].clone();
+        assert_eq!(reason_of(&sim), says);
+        assert_eq!((&status["volumeRef"], &status["claimUID"]), (&Value::Null, &Value::Null), "{status}");
+    }
+}
+
+/// Another volume of the same SharedVolume, which is being deleted and does not go.
+fn leaves(sim: &Sim<Volumes>) {
+    let mut other = sim.model.object(&volume()).unwrap().0;
+    other["metadata"]["name"] = json!("pv-older");
+    other["metadata"]["finalizers"] = json!(["example.com/x"]);
+    other["spec"]["claimRef"]["uid"] = json!("of-a-claim-that-is-gone");
+    sim.model.put(&VOLUME, other);
+    sim.model.delete(&VOLUME.at("", "pv-older"));
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_allowed_takes_no_pair_that_serves_because_something_else_goes() {
+    let sim = ready().await;
+    let before = [uid(&sim, &volume()), uid(&sim, &claim())];
+    leaves(&sim);
+    allow(&sim, json!({}));
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    let (_, reason, message) = condition(&sim, "Ready");
+    assert_eq!((reason.as_str(), [uid(&sim, &volume()), uid(&sim, &claim())]), ("NotAllowed", before));
+    assert!(message.contains("stay as they are"), "{message}");
+    assert!(
+        !sim.model.object(&volume()).unwrap().deleting() && !sim.model.object(&claim()).unwrap().deleting()
+    );
+
+    // Nor while it is not known whether it is allowed.
+    let sim = ready().await;
+    leaves(&sim);
+    sim.model.serve(&SHARED_FILE_SYSTEM, false);
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    assert_eq!(condition(&sim, "Ready").0, "Unknown");
+    assert!(
+        !sim.model.object(&volume()).unwrap().deleting() && !sim.model.object(&claim()).unwrap().deleting()
+    );
+}
+
+#[tokio::test]
+async fn beside_a_pair_that_serves_what_a_predecessor_has_left_goes_when_a_change_is_not_allowed() {
+    let sim = ready().await;
+    let before = [uid(&sim, &volume()), uid(&sim, &claim())];
+    let mut other = sim.model.object(&volume()).unwrap().0;
+    other["metadata"]["name"] = json!("pv-older");
+    other["metadata"]["labels"][OWNER_UID] = json!("a-predecessor");
+    other["spec"]["claimRef"]["uid"] = json!("of-a-claim-that-is-gone");
+    sim.model.put(&VOLUME, other);
+    allow(&sim, json!({}));
+    sim.model.edit(&shared(), |doc| doc["spec"]["accessPointID"] = json!(OTHER));
+    settle(&sim).await;
+    assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
+    assert_eq!(sim.model.object(&VOLUME.at("", "pv-older")), None);
 }
 
 #[tokio::test]
