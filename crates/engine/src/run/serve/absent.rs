@@ -54,7 +54,7 @@ pub(super) enum Looked<'a> {
     Unknown(Reading<'a>),
 }
 
-/// A read that is on its way. Who makes it says what came of it; only one that finds something costs nothing.
+/// A read that is on its way. Who makes it says what came of it; only one that finds something costs nothing in the end.
 pub(super) struct Reading<'a> {
     absent: &'a Absent,
     /// How often something had been forgotten when it began.
@@ -89,6 +89,7 @@ impl Absent {
             let said = format!("too many names are asked for that do not exist, such as {what}; ask again");
             return Err(Failure::new(Class::Transient, said));
         }
+        inner.left -= 1.0;
         Ok(Reading { absent: self, forgotten: inner.forgotten, _turn: turn })
     }
 
@@ -102,17 +103,16 @@ impl Absent {
 
 impl Reading<'_> {
     /// It has found something.
-    pub fn found(self) {}
+    pub fn found(self) {
+        lock(&self.absent.inner).left += 1.0;
+    }
 
     /// It has failed, or found nothing that is worth remembering.
-    pub fn failed(self) {
-        lock(&self.absent.inner).left -= 1.0;
-    }
+    pub fn failed(self) {}
 
     /// It has found nothing.
     pub fn absent(self, target: &ObjectRef, now: Timestamp) {
         let mut inner = lock(&self.absent.inner);
-        inner.left -= 1.0;
         if inner.forgotten != self.forgotten {
             return; // it may have been made meanwhile
         }
