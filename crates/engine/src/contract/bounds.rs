@@ -186,4 +186,31 @@ mod tests {
         let plan = Plan::none().wake_after(Duration::ZERO);
         assert!(beyond(&plan, &own, |_| true).unwrap().contains("without a pause"));
     }
+
+    #[test]
+    fn a_step_is_named_when_all_that_it_touches_is() {
+        let seal = |source: &str| {
+            let key = |name: &str| Key::namespaced("ns", name);
+            Step::Seal(Seal::new(key("s"), "r", &()).source(key(source)))
+        };
+        let record = |name: &str| Step::Record(Record::new(OWN.at("ns", name), seen()));
+        for (step, named) in
+            [(seal("a"), true), (seal(".."), false), (record("a"), true), (record("a/status"), false)]
+        {
+            assert_eq!(is_named(&step), named, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_lists_one_namespace_or_what_is_in_none() {
+        for (kind, namespace, allowed) in [
+            (&PART, "ns", true),
+            (&PART, "", false),
+            (&PART, "../x", false),
+            (&WIDE, "", true),
+            (&WIDE, "ns", false),
+        ] {
+            assert_eq!(is_listing(&Listing::all(kind, namespace)), allowed, "{kind} in {namespace:?}");
+        }
+    }
 }

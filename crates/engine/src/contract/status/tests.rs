@@ -198,3 +198,8 @@ fn only_a_condition_that_comes_about_is_news_and_only_if_it_is_worth_an_event() 
         assert_eq!(second.news, [], "only its message has changed");
     }
 }
+
+#[test]
+fn types_of_events_are_the_words_of_kubernetes() {
+    assert_eq!([EventType::Normal, EventType::Warning].map(EventType::as_str), ["Normal", "Warning"]);
+}
