@@ -13,7 +13,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -155,17 +155,32 @@ impl Pass<'_> {
 
     /// Takes note of what was read live and the caches do not show yet.
     fn note_seen(&self, PassState { fresh, outcome, .. }: &mut PassState) {
-        let by_name =
-            fresh.objects.iter().filter_map(|(target, (object, _))| Some((target.clone(), object.as_ref()?)));
+        let lagging: BTreeSet<&ObjectRef> = self.lagging.iter().collect();
         let listed = fresh.lists.iter().flat_map(|(listing, list)| {
-            list.objects.iter().map(|object| (listing.kind.key(&object.key()), object))
+            list.objects.iter().map(|object| (listing.kind.key(&object.key()), Some(object)))
         });
+        let by_name = fresh.objects.iter().map(|(target, (object, _))| (target.clone(), object.as_ref()));
         // What was read by its name is not older than the lists.
         for (target, object) in listed.chain(by_name) {
-            let progress = Progress::Revision(revision(object.resource_version()));
-            let goes =
-                matches!(outcome.written.get(&target), Some(Progress::Deleted(_) | Progress::Released(..)));
-            if !goes && self.stores.shows(&target, Some(object)) && !self.stores.reached(&target, &progress) {
+            let progress = match object {
+                Some(object) if self.stores.shows(&target, Some(object)) => {
+                    Progress::Revision(revision(object.resource_version()))
+                }
+                Some(_) => continue,
+                None => match self.stores.get(&target).present() {
+                    Some(shown) => Progress::Deleted(shown.uid().to_owned()),
+                    // It is gone: nothing of it is waited for any more.
+                    None if lagging.contains(&target) => Progress::Revision(0),
+                    None => continue,
+                },
+            };
+            let written_later = match (outcome.written.get(&target), &progress) {
+                (Some(Progress::Revision(written)), Progress::Revision(read)) => written >= read,
+                (Some(_), Progress::Revision(_)) => true,
+                (_, Progress::Deleted(_) | Progress::Released(..)) | (None, _) => false,
+            };
+            let gone = progress == Progress::Revision(0);
+            if !written_later && (gone || !self.stores.reached(&target, &progress)) {
                 outcome.seen.insert(target, progress);
             }
         }

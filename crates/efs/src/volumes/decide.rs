@@ -32,6 +32,7 @@ const VANISHING: Duration = Duration::from_secs(3);
 const PROTECTION: [&str; 2] = ["kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"];
 
 /// Volume and claim as far as they concern this SharedVolume.
+#[derive(Clone)]
 struct Found<'a> {
     claim: Option<&'a ClaimFacts>,
     volumes: Vec<&'a VolumeFacts>,
@@ -173,8 +174,10 @@ fn serve(
 /// the way: half a pair, what is being deleted already, and what an earlier SharedVolume of this name has left.
 fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: Timestamp) -> Plan {
     let kept = live_pair(subject, found);
-    let without = kept.map(|kept| found.without(kept));
-    let rest = without.as_ref().unwrap_or(found);
+    let mut rest = kept.map_or_else(|| found.clone(), |kept| found.without(kept));
+    let standing = world.claim.known().and_then(Option::as_ref);
+    rest.volumes.retain(|volume| !is_used_by_another(volume, standing));
+    let rest = &rest;
     let report = match (found.foreign.first(), kept) {
         (Some(thing), _) => conditions::conflict(world, found.pair(), thing),
         (None, Some(_)) => conditions::not_allowed(world, found.pair(), said, Remains::Stays),
@@ -190,6 +193,13 @@ fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: 
         Plan::none().wake_after(IN_THE_WAY)
     };
     plan.status(report)
+}
+
+/// Whether a volume that aws-efs-operator made is bound to the claim that stands there, whose labels somebody has taken off: pods may
+/// use it.
+fn is_used_by_another(volume: &VolumeFacts, standing: Option<&ClaimFacts>) -> bool {
+    let uid = standing.map(|claim| &claim.identity.uid);
+    volume.marks.owner_uid.is_none() && uid.is_some() && volume.bound_to() == uid
 }
 
 /// Splits what is seen into ours and foreign. None when something is not known.

@@ -65,7 +65,8 @@ fn misnamed(step: &Step) -> Option<String> {
     let metadata = child.intent.as_value().get("metadata")?;
     let key = &child.target.key;
     let is_another = |field: &str, own: &str| metadata.get(field).is_some_and(|said| said != own);
-    (is_another("name", &key.name) || is_another("namespace", &key.namespace))
+    let drawn = metadata.get("generateName").is_some();
+    (drawn || is_another("name", &key.name) || is_another("namespace", &key.namespace))
         .then(|| format!("what is to be made at {} has another name", child.target))
 }
 
@@ -177,6 +178,7 @@ mod tests {
             (&own, amend(SECRET.at("ns", "b"), json!({"data": {}})), "does not watch"),
             (&own, named(json!({"metadata": {"name": "b", "namespace": "ns"}})), ""),
             (&own, named(json!({"metadata": {"name": "c"}})), "another name"),
+            (&own, named(json!({"metadata": {"generateName": "b-"}})), "another name"),
             (&own, named(json!({"metadata": {"namespace": "other"}})), "another name"),
         ];
         for (subject, step, expected) in cases {

@@ -17,6 +17,8 @@ use crate::store::Progress;
 
 /// How long a pass waits for the caches before it reads live.
 const GATE: Duration = Duration::from_secs(5);
+/// How often it looks meanwhile whether they have come far enough.
+const GATE_LOOK: Duration = Duration::from_millis(500);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_CAP: Duration = Duration::from_mins(5);
 /// So often in a row a failure does not count when the pass has come further all the same.
@@ -175,7 +177,8 @@ impl Queue {
                 slot.gate.pop();
             }
             if let Some(until) = slot.gate_until.filter(|until| !slot.gate.is_empty() && *until > now) {
-                self.set_timer(&key, until);
+                // Not every event of what is waited for wakes this key.
+                self.set_timer(&key, until.min(now + GATE_LOOK));
                 continue;
             }
             if slot.gate.is_empty() {
@@ -199,9 +202,15 @@ impl Queue {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.running = false;
         if !ended.gate.is_empty() {
-            slot.gate.retain(|(target, _)| !ended.gate.contains_key(target));
+            let before: BTreeMap<ObjectRef, Progress> = slot.gate.drain(..).collect();
+            // What was waited for in vain is not waited for again: it is read live.
+            let more = ended.gate.iter().any(|(target, progress)| before.get(target) != Some(progress));
+            let kept = before.into_iter().filter(|(target, _)| !ended.gate.contains_key(target));
+            slot.gate = kept.collect();
             slot.gate.extend(ended.gate);
-            slot.gate_until = Some(now + GATE);
+            if more {
+                slot.gate_until = Some(now + GATE);
+            }
         }
         let status = match (ended.status, slot.status) {
             (StatusOutcome::Reported, _) => StatusWait::None,

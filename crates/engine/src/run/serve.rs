@@ -124,6 +124,8 @@ pub struct Server<S> {
     absent: Absent,
     /// The same of kinds that are not watched, which are always read: who invents names of theirs takes nothing from the others.
     unwatched: Absent,
+    /// The same of lists.
+    lists: Absent,
 }
 
 struct ServiceCode<'a, S>(&'a S);
@@ -157,6 +159,7 @@ impl<S: Service> Server<S> {
             changes: Arc::default(),
             absent: Absent::default(),
             unwatched: Absent::default(),
+            lists: Absent::default(),
         }
     }
 
@@ -234,6 +237,7 @@ impl<S: Service> Server<S> {
                 if !first {
                     server.wait(changes, fresh, Duration::MAX).await;
                     tokio::time::sleep(PAUSE).await;
+                    server.catch_up(fresh).await;
                 }
                 let replied = server.reply(request, changes, fresh, Duration::MAX).await;
                 if first {
@@ -280,30 +284,31 @@ impl<S: Service> Server<S> {
         };
         let mut pause = Duration::ZERO;
         loop {
-            self.catch_up(fresh).await?;
             let otherwise = match self.settle(request, &executor, fresh).await? {
                 Reply::Now(reply) => return Ok(reply),
                 Reply::Later { otherwise } => otherwise,
             };
-            let left = within.saturating_sub(started.elapsed());
-            if left.is_zero() {
+            let left = || within.saturating_sub(started.elapsed());
+            self.wait(changes, fresh, left()).await;
+            // The first change is answered at once; many are not worth a look each.
+            tokio::time::sleep(std::mem::replace(&mut pause, PAUSE).min(left())).await;
+            if left().is_zero() {
                 return Ok(otherwise);
             }
-            self.wait(changes, fresh, left).await;
-            // The first change is answered at once; many are not worth a look each.
-            tokio::time::sleep(std::mem::replace(&mut pause, PAUSE)).await;
+            self.catch_up(fresh).await;
         }
     }
 
     /// Waits for a change, and no longer than this. While something is not shown yet, it may be that no change ever tells of it.
-    async fn wait(&self, changes: &mut Following, fresh: &Fresh, longest: Duration) {
+    async fn wait(&self, changes: &mut Following, fresh: &mut Fresh, longest: Duration) {
+        *fresh = self.not_shown_yet(std::mem::take(fresh));
         let longest = if fresh.objects.is_empty() { longest } else { longest.min(LAG) };
         let _ = tokio::time::timeout(longest, changes.changed()).await;
     }
 
     /// Keeps of what was read or written what the caches do not show yet; the rest may have changed. What they do not show for long is
-    /// read again: they may never show it, when it is gone.
-    async fn catch_up(&self, fresh: &mut Fresh) -> Result<(), Failure> {
+    /// read again: they may never show it, when it is gone. What cannot be read stays as it was.
+    async fn catch_up(&self, fresh: &mut Fresh) {
         *fresh = self.not_shown_yet(std::mem::take(fresh));
         let now = self.runtime.now();
         let is_old = |read_at: Timestamp| now.duration_since(read_at).unsigned_abs() >= LAG;
@@ -314,9 +319,8 @@ impl<S: Service> Server<S> {
             .map(|(target, _)| target.clone())
             .collect();
         for target in old {
-            refresh(&*self.cluster, fresh, target, now).await?;
+            let _ = refresh(&*self.cluster, fresh, target, now).await;
         }
-        Ok(())
     }
 
     /// Decides and carries out until there is nothing more to do.
@@ -446,7 +450,7 @@ impl<S: Service> Server<S> {
         if !bounds::is_listing(&listing) {
             return Err(Failure::new(Class::Invalid, format!("{listing} cannot be listed")));
         }
-        let reading = self.unwatched.begin(&listing).await?;
+        let reading = self.lists.begin(&listing).await?;
         let read = read_list(&*self.cluster, &self.outside, fresh, listing.clone(), now).await;
         match fresh.lists.get(&listing) {
             Some(list) if !list.objects.is_empty() => reading.found(),

@@ -130,7 +130,7 @@ impl Phone for Scene {
     async fn call(&self, call: Call) -> Result<Option<Pump>, Failure> {
         let house = Arc::clone(&self.house);
         let faults: &[Fault] = match call {
-            Call::FindOrder(_) | Call::FindPump(_) => &[Fault::OutsideSlow],
+            Call::FindOrder(_) | Call::FindPump(_) => &[Fault::OutsideSlow, Fault::OutsideReplyLost],
             Call::Scrap { .. } => &[Fault::OutsideRefuses, Fault::OutsideReplyLost],
             Call::Order { .. } | Call::Resize { .. } => &[
                 Fault::OutsideSlow,

@@ -340,6 +340,26 @@ async fn half_a_pair_goes_when_it_is_not_allowed_any_more_although_a_claim_is_in
     assert_eq!(reason_of(&sim), "Conflict");
 }
 
+#[tokio::test]
+async fn a_volume_of_the_old_operator_that_a_claim_is_bound_to_stays_although_it_is_not_allowed() {
+    let sim = start();
+    let theirs = sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    let upstream =
+        json!({labels::OWNED: "true", labels::OWNER_NAMESPACE: "team", labels::OWNER_NAME: "data"});
+    let bound = json!({"namespace": "team", "name": "pvc-data", "uid": theirs.uid()});
+    sim.model.put(
+        &VOLUME,
+        json!({"metadata": {"name": "pv-team-data", "labels": upstream}, "spec": {"claimRef": bound,
+            "csi": {"driver": driver::DRIVER_NAME, "volumeHandle": format!("{FS}::{AP}")}}}),
+    );
+    allow(&sim, json!({}));
+    put(&sim, AP);
+    settle(&sim).await;
+    let volume = sim.model.object(&VOLUME.at("", "pv-team-data")).expect("pods may use it");
+    assert!(!volume.deleting(), "{:?}", sim.model.log());
+    assert_eq!(uid(&sim, &claim()), theirs.uid());
+}
+
 /// The SharedVolume of a pair goes although its pair is there, as when a tenant takes its finalizer off.
 fn cut_off(sim: &Sim<Volumes>) {
     sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));

@@ -189,3 +189,32 @@ async fn what_a_pass_has_read_and_the_caches_do_not_show_yet_is_waited_for_by_th
     assert_eq!(outcome.seen.get(&target), Some(&now), "{outcome:?}");
     assert_eq!(outcome.written.get(&target), None, "nothing was written");
 }
+
+#[tokio::test]
+async fn a_write_of_a_pass_is_waited_for_although_it_has_read_the_object_before() {
+    let model = model();
+    let stores = stores(&model);
+    let subject = SUBJECT.at("ns", "x");
+    model.edit(&subject, |doc| doc["metadata"]["labels"]["of"] = json!("a stranger"));
+    // The finalizer is refused, the subject is read, and in the end a status is written.
+    let plan = |_: &Known| Plan::none().hold().status(ready("it serves"));
+    let outcome = pass_on(&model, &stores, &[], plan, 0, true).await;
+    let stored = Progress::Revision(revision(model.object(&subject).unwrap().resource_version()));
+    assert_eq!(outcome.written.get(&subject), Some(&stored), "{outcome:?}");
+    assert_eq!(outcome.seen.get(&subject), None, "the write is newer than what was read: {outcome:?}");
+}
+
+#[tokio::test]
+async fn what_a_pass_has_seen_to_be_gone_is_waited_for_where_the_caches_still_show_it() {
+    let (model, target) = (model(), child());
+    make(&model, std::slice::from_ref(&target));
+    let uid = model.object(&target).unwrap().uid().to_owned();
+    let stores = stores(&model);
+    model.delete(&target);
+    let nothing = |_: &Known| Plan::none();
+    let outcome = pass_on(&model, &stores, std::slice::from_ref(&target), nothing, 0, false).await;
+    assert_eq!(outcome.seen.get(&target), Some(&Progress::Deleted(uid)));
+    let unseen = CHILD.at("ns", "never-seen");
+    let outcome = pass_on(&model, &stores, std::slice::from_ref(&unseen), nothing, 0, false).await;
+    assert_eq!(outcome.seen.get(&unseen), Some(&Progress::Revision(0)), "nothing of it is waited for");
+}

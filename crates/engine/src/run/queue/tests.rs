@@ -61,13 +61,32 @@ fn after_a_write_the_next_pass_waits_for_the_caches_and_then_reads_live() {
     queue.wake(&key());
     assert_eq!(turn(&mut queue, now), None, "gated");
     assert_eq!(turn(&mut queue, now + REST), None, "still gated");
-    assert_eq!(queue.deadline(), Some(now + GATE));
+    assert_eq!(queue.deadline(), Some(now + REST + GATE_LOOK), "not every event of a child wakes the key");
     let later = turn(&mut queue, now + GATE).expect("the gate opens by itself");
     assert_eq!(later.lagging, [KIND.at("ns", "child")]);
     queue.wake(&key());
-    queue.ended(&key(), now + GATE, PassEnd::default());
+    let as_before = [(KIND.at("ns", "child"), Progress::Revision(7))].into();
+    queue.ended(&key(), now + GATE, PassEnd { gate: as_before, ..PassEnd::default() });
     let next = turn(&mut queue, now + GATE + REST).expect("it does not wait twice for the same write");
     assert_eq!(next.lagging, [KIND.at("ns", "child")], "and still knows what the caches lack");
+}
+
+#[test]
+fn what_is_gone_is_not_waited_for_any_more() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    let child = KIND.at("ns", "child");
+    queue.wake(&key());
+    turn(&mut queue, now);
+    let gate = [(child.clone(), Progress::Revision(7))].into();
+    queue.ended(&key(), now, PassEnd { gate, ..PassEnd::default() });
+    queue.wake(&key());
+    turn(&mut queue, now + GATE).expect("the gate opens by itself");
+    let gone = [(child, Progress::Revision(0))].into();
+    queue.ended(&key(), now + GATE, PassEnd { gate: gone, ..PassEnd::default() });
+    queue.wake(&key());
+    let reached = |_: &ObjectRef, progress: &Progress| *progress == Progress::Revision(0);
+    let next = queue.next(now + GATE + REST, reached).expect("nothing is in the way");
+    assert_eq!(next.lagging, []);
 }
 
 #[test]
@@ -342,7 +361,7 @@ fn of_several_times_the_earliest_counts() {
     assert_eq!(queue.deadline(), Some(now + Duration::from_mins(1)));
     queue.wake(&key());
     assert_eq!(turn(&mut queue, now + REST), None);
-    assert_eq!(queue.deadline(), Some(now + GATE));
+    assert_eq!(queue.deadline(), Some(now + REST + GATE_LOOK));
 }
 
 #[test]
