@@ -29,7 +29,7 @@ impl Pass<'_> {
 
     fn within_bounds(&self, plan: Plan) -> Result<Plan, Failure> {
         let target = self.target();
-        let watched = |kind: &Kind| *kind == target.kind || !self.stores.of(kind).is_empty();
+        let watched = |kind: &Kind| !self.stores.of(kind).is_empty();
         match bounds::beyond(&plan, &target, watched) {
             Some(why) => Err(Failure::bug(format!("the plan for {target} is not carried out: {why}"))),
             None => Ok(plan),

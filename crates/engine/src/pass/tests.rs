@@ -76,6 +76,9 @@ impl<F: Fn(&Known) -> Plan + Send + Sync + 'static> Controller for Odd<F> {
     }
     async fn effect(&self, effect: &Effect) -> Result<(), Failure> {
         assert_ne!(effect.operation, "panic", "a mistake in an effect");
+        if effect.operation == "fine" {
+            return Ok(());
+        }
         Err(Failure::new(Class::Transient, format!("{} got no answer", effect.operation)))
     }
 }

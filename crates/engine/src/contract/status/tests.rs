@@ -203,3 +203,11 @@ fn only_a_condition_that_comes_about_is_news_and_only_if_it_is_worth_an_event() 
 fn types_of_events_are_the_words_of_kubernetes() {
     assert_eq!([EventType::Normal, EventType::Warning].map(EventType::as_str), ["Normal", "Warning"]);
 }
+
+#[test]
+fn another_state_for_the_same_reason_is_news() {
+    let report = |state| Report::new(&json!({})).condition(Condition::new("Ready", state, R, "m").warning());
+    let before = subject(&json!({}));
+    let after = applied(&before, &change(&before, &report(State::True), &shape(), at(0)).unwrap());
+    assert_eq!(change(&after, &report(State::False), &shape(), at(1)).unwrap().news.len(), 1);
+}

@@ -218,3 +218,68 @@ async fn what_a_pass_has_seen_to_be_gone_is_waited_for_where_the_caches_still_sh
     let outcome = pass_on(&model, &stores, std::slice::from_ref(&unseen), nothing, 0, false).await;
     assert_eq!(outcome.seen.get(&unseen), Some(&Progress::Revision(0)), "nothing of it is waited for");
 }
+
+/// A pass over a subject that is being deleted, and how often one object was read. The child carries this uid.
+async fn reads_of_an_ending(
+    uid: impl Fn(&str) -> String,
+    delete: fn(ObjectRef, crate::object::Identity) -> Step,
+) -> (usize, bool) {
+    let model = model();
+    let subject = SUBJECT.at("ns", "x");
+    model.edit(&subject, |doc| doc["metadata"]["finalizers"] = json!(["example.com/ours"]));
+    let owner_uid = uid(model.object(&subject).unwrap().uid());
+    let metadata = json!({"namespace": "ns", "name": "child", "labels": {OWNER_UID: owner_uid},
+        "annotations": {crate::intent::OWNER: "ns/x"}});
+    let seen = model.put(&CHILD, json!({"metadata": metadata})).identity();
+    model.delete(&subject);
+    let stores = stores(&model);
+    let cluster = Counting { model: &model, gets: AtomicUsize::new(0), lists: AtomicUsize::new(0) };
+    let controller = Odd(move |_: &Known| Plan::none().stage(vec![delete(child(), seen.clone())]));
+    let around = Around::default();
+    around.pass(&controller, &cluster, &stores).run().await;
+    (cluster.gets.into_inner(), model.object(&child()).is_none())
+}
+
+#[tokio::test]
+async fn what_carries_the_uid_of_a_subject_that_goes_is_deleted_without_a_read() {
+    assert_eq!(reads_of_an_ending(str::to_owned, Step::delete_with_owner).await, (0, true));
+}
+
+#[tokio::test]
+async fn what_goes_with_a_subject_and_does_not_carry_its_uid_goes_when_the_subject_is_still_there() {
+    let another = |_: &str| "another".to_owned();
+    assert_eq!(reads_of_an_ending(another, Step::delete_with_owner).await, (1, true));
+}
+
+#[tokio::test]
+async fn what_is_deleted_for_its_own_reasons_is_decided_on_firm_ground_although_its_owner_goes() {
+    let (reads, gone) = reads_of_an_ending(str::to_owned, Step::delete).await;
+    assert!(reads > 0 && gone, "{reads} reads");
+}
+
+#[tokio::test]
+async fn a_pass_that_releases_its_subject_knows_of_none_any_more() {
+    let model = model();
+    let subject = SUBJECT.at("ns", "x");
+    model.edit(&subject, |doc| doc["metadata"]["finalizers"] = json!(["example.com/ours"]));
+    model.delete(&subject);
+    let outcome = pass(&model, |_: &Known| Plan::none().release(), 0, false).await;
+    assert_eq!((outcome.subject, model.object(&subject)), (None, None));
+}
+
+#[tokio::test]
+async fn effects_are_counted_one_by_one() {
+    let model = model();
+    let left = AtomicUsize::new(2);
+    let plan = move |_: &Known| {
+        let next = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        match next() {
+            Ok(number) => {
+                Plan::none().stage(vec![Step::Effect(Effect::new("fine", number.to_string(), &()))])
+            }
+            Err(_) => Plan::none(),
+        }
+    };
+    let outcome = pass(&model, plan, 0, false).await;
+    assert_eq!((outcome.effects, outcome.failures), (2, vec![]));
+}
