@@ -18,6 +18,7 @@ use crate::view::View;
 use crate::watch::Watch;
 
 mod carried_out;
+mod delegates;
 mod reads;
 mod without_types;
 

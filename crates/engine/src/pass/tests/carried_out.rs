@@ -160,3 +160,34 @@ async fn a_status_that_is_refused_is_a_failure_unless_somebody_else_was_faster()
     assert_eq!((failures, status), (0, StatusOutcome::Unreported));
     assert!(wake_after <= Some(Duration::from_secs(1)), "it is looked at again soon: {wake_after:?}");
 }
+
+/// What a subject of the same name has left, which belongs to this owner now.
+async fn is_pruned(owner_now: &str) -> bool {
+    let model = model();
+    let left = marked(&model, "left", "another");
+    let mark = |doc: &mut Value, owner: &str| {
+        doc["metadata"]["annotations"] = json!({crate::intent::OWNER: owner, crate::intent::OWNER_KIND: crate::intent::owner_kind(&SUBJECT)});
+    };
+    model.edit(&left, |doc| mark(doc, "ns/x"));
+    let stores = stores(&model);
+    model.edit(&left, |doc| mark(doc, owner_now));
+    pass_on(&model, &stores, std::slice::from_ref(&left), |_| Plan::none(), 0, true).await;
+    model.object(&left).is_none()
+}
+
+#[tokio::test]
+async fn what_a_predecessor_has_left_goes_unless_it_has_got_another_owner_since() {
+    assert!(is_pruned("ns/x").await);
+    assert!(!is_pruned("ns/y").await);
+}
+
+#[tokio::test]
+async fn a_subject_of_which_nothing_is_known_yet_is_waited_for() {
+    let model = model();
+    let mut stores = Stores::default();
+    for watch in Erased::watches(&Odd(|_: &Known| Plan::none())) {
+        stores.add(Arc::new(Store::new(watch)));
+    }
+    let outcome = pass_on(&model, &stores, &[], |_| Plan::none(), 0, true).await;
+    assert_eq!(outcome.failures, [], "it is no failure");
+}
