@@ -182,11 +182,13 @@ async fn what_a_predecessor_has_left_goes_unless_it_has_got_another_owner_since(
 }
 
 #[tokio::test]
-async fn a_subject_of_which_nothing_is_known_yet_is_waited_for() {
+async fn a_subject_whose_kind_is_not_served_is_waited_for() {
     let model = model();
     let mut stores = Stores::default();
     for watch in Erased::watches(&Odd(|_: &Known| Plan::none())) {
-        stores.add(Arc::new(Store::new(watch)));
+        let store = Store::new(watch);
+        store.not_served();
+        stores.add(Arc::new(store));
     }
     let outcome = pass_on(&model, &stores, &[], |_| Plan::none(), 0, true).await;
     assert_eq!(outcome.failures, [], "it is no failure");
