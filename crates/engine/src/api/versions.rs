@@ -99,3 +99,38 @@ impl Versions {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::client::Body;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const KIND: Kind = Kind::namespaced("example.com", "v1", "Thing", "things");
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_say_what_it_serves_is_not_waited_for() {
+        let silent = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, std::io::Error>>()
+        });
+        let client = Client::new(silent, "default");
+        let versions = Versions::default();
+        versions.add(&KIND, &["v1beta1"]);
+        let begun = Instant::now();
+        assert!(!versions.look(&client, &KIND, "v1").await);
+        assert!(begun.elapsed() <= 3 * DEADLINE, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn who_works_with_one_version_only_is_not_moved_to_another() {
+        let versions = Versions::default();
+        versions.add(&KIND, &["v1beta1"]);
+        if let Some(known) = lock(&versions.0).get_mut(&place(&KIND)) {
+            known.served = Some("v1beta1".into());
+        }
+        assert_eq!(versions.served(&KIND).version, "v1beta1");
+        let of_another = Kind { version: "v2".into(), ..KIND };
+        assert_eq!(versions.served(&of_another).version, "v2");
+    }
+}

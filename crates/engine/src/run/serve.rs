@@ -440,7 +440,7 @@ impl<S: Service> Server<S> {
         match fresh.objects.get(&target) {
             Some((Some(_), _)) => reading.found(),
             Some((None, _)) if watched => reading.absent(&target, now),
-            _ => reading.failed(),
+            _ => drop(reading),
         }
         read
     }
@@ -454,7 +454,7 @@ impl<S: Service> Server<S> {
         let read = read_list(&*self.cluster, &self.outside, fresh, listing.clone(), now).await;
         match fresh.lists.get(&listing) {
             Some(list) if !list.objects.is_empty() => reading.found(),
-            _ => reading.failed(),
+            _ => drop(reading),
         }
         read
     }

@@ -199,8 +199,8 @@ async fn a_write_of_a_pass_is_waited_for_although_it_has_read_the_object_before(
     // The finalizer is refused, the subject is read, and in the end a status is written.
     let plan = |_: &Known| Plan::none().hold().status(ready("it serves"));
     let outcome = pass_on(&model, &stores, &[], plan, 0, true).await;
-    let stored = Progress::Revision(revision(model.object(&subject).unwrap().resource_version()));
-    assert_eq!(outcome.written.get(&subject), Some(&stored), "{outcome:?}");
+    let now_stored = Progress::Revision(revision(model.object(&subject).unwrap().resource_version()));
+    assert_eq!(outcome.written.get(&subject), Some(&now_stored), "{outcome:?}");
     assert_eq!(outcome.seen.get(&subject), None, "the write is newer than what was read: {outcome:?}");
 }
 

@@ -54,7 +54,8 @@ pub(super) enum Looked<'a> {
     Unknown(Reading<'a>),
 }
 
-/// A read that is on its way. Who makes it says what came of it; only one that finds something costs nothing in the end.
+/// A read that is on its way. Who makes it says what came of it: only one that finds something costs nothing in the end, and one that
+/// is dropped has failed.
 pub(super) struct Reading<'a> {
     absent: &'a Absent,
     /// How often something had been forgotten when it began.
@@ -106,9 +107,6 @@ impl Reading<'_> {
     pub fn found(self) {
         lock(&self.absent.inner).left += 1.0;
     }
-
-    /// It has failed, or found nothing that is worth remembering.
-    pub fn failed(self) {}
 
     /// It has found nothing.
     pub fn absent(self, target: &ObjectRef, now: Timestamp) {
@@ -192,7 +190,7 @@ mod tests {
         }
         let mut reads = 0;
         while let Ok(reading) = absent.begin(&"a list").await {
-            reading.failed();
+            drop(reading);
             reads += 1;
         }
         assert_eq!(reads, 100);
