@@ -9,7 +9,7 @@ use aquifer_base::Uid;
 use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
-use self::ownership::{Belongs, Proofs, claim_belongs, is_pair, may_be_of, volume_belongs};
+use self::ownership::{Belongs, Proofs, claim_belongs, is_pair, volume_belongs};
 use super::access::{self, Tenancy, Verdict};
 use super::claim::claim_intent;
 use super::conditions::{self, Blocked, Pair, Remains};
@@ -318,9 +318,9 @@ fn live_pair<'a>(subject: &Subject, found: &Found<'a>) -> Option<(&'a VolumeFact
     // A predecessor's claim is taken over only together with its volume, and only if nobody of our engine owned it:
     // an earlier SharedVolume's pair was promised to go.
     let unowned = claim.marks.owner_uid.is_none() && volume.marks.owner_uid.is_none();
-    // Users can write the marks of their claims, and not those of volumes: one that names another owner stays that one's.
-    let owner = subject.object.as_ref().map(|shared| &shared.uid);
-    let ours = found.claim_ours && may_be_of(&volume.marks, owner);
+    // Users can write the marks of their claims, and not those of volumes: one that is a predecessor's stays that one's.
+    let own = found.volumes_ours.iter().any(|own| own.identity.uid == volume.identity.uid);
+    let ours = found.claim_ours && (own || volume.marks.owner_uid.is_none());
     (ours || unowned).then_some((*volume, claim))
 }
 

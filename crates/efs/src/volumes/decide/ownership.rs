@@ -25,8 +25,8 @@ pub(super) struct Proofs<'a> {
     pub predecessors: Vec<&'a Uid>,
 }
 
-/// Whose a volume is. That the status recorded its uid proves it only together with the claim that the volume is for, and only where its
-/// mark names no other owner: whoever can write a status cannot write volumes.
+/// Whose a volume is. That the status recorded its uid proves it together with the claim that the volume is for, also where an
+/// administrator has damaged its marks: no user can write a status, and only what is ours is recorded there.
 pub(super) fn volume_belongs(
     volume: &VolumeFacts,
     key: &Key,
@@ -36,7 +36,7 @@ pub(super) fn volume_belongs(
     let ours = Key::namespaced(&key.namespace, claim_name(key));
     let for_ours = volume.claim.as_ref().map(|claim| claim.key == ours);
     let recorded = recorded == Some(&volume.identity.uid);
-    if recorded && for_ours == Some(true) && may_be_of(&volume.marks, uid) {
+    if recorded && for_ours == Some(true) {
         return Belongs::Ours;
     }
     match by_marks(&volume.marks, key, uid) {
@@ -44,11 +44,6 @@ pub(super) fn volume_belongs(
         Belongs::Predecessors if for_ours == Some(false) => Belongs::Foreign,
         belongs => belongs,
     }
-}
-
-/// Whether the marks of a volume name this owner, or none.
-pub(super) fn may_be_of(marks: &OwnerMarks, uid: Option<&Uid>) -> bool {
-    marks.owner_uid.as_ref().is_none_or(|mark| Some(mark) == uid)
 }
 
 /// Whose a claim is. What proves it comes before its own marks, which users can write.

@@ -388,14 +388,14 @@ async fn who_was_cut_off_keeps_no_pair_by_taking_the_marks_off_its_claim() {
 }
 
 #[tokio::test]
-async fn a_predecessors_volume_is_not_ours_because_the_status_names_it() {
+async fn a_volume_whose_mark_was_damaged_is_ours_because_the_status_names_it() {
     let sim = ready().await;
-    let recorded = sim.model.object(&shared()).unwrap().0["status"].clone();
-    cut_off(&sim);
-    put(&sim, AP);
-    sim.model.edit(&shared(), |doc| doc["status"] = recorded);
+    let before = (uid(&sim, &volume()), uid(&sim, &claim()));
+    sim.model.edit(&volume(), |doc| doc["metadata"]["labels"][OWNER_UID] = json!("not-the-uid"));
     settle(&sim).await;
-    assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
+    assert_eq!((uid(&sim, &volume()), uid(&sim, &claim())), before, "{:?}", sim.model.log());
+    let label = sim.model.object(&volume()).unwrap().label(OWNER_UID).map(str::to_owned);
+    assert_eq!(label, Some(uid(&sim, &shared())), "it is repaired");
 }
 
 #[tokio::test]

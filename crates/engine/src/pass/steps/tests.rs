@@ -373,3 +373,16 @@ async fn a_target_that_hangs_holds_few_effects_each_for_its_own_time_and_none_of
     let seen = outside.get(&question, Duration::from_hours(1), &owner, Timestamp::UNIX_EPOCH, None);
     assert_eq!(seen.known(), None, "it may have happened");
 }
+
+#[test]
+fn numbers_are_kept_when_they_are_the_same_and_large_ones_are_not_rounded() {
+    let large = 9_007_199_254_740_993_u64;
+    for (wanted, stored, kept) in [
+        (json!(1), json!(1.0), true),
+        (json!(1.5), json!(2.5), false),
+        (json!(large), json!(large), true),
+        (json!(large), json!(large - 1), false),
+    ] {
+        assert_eq!(is_kept(&wanted, Some(&stored)), kept, "{wanted} and {stored}");
+    }
+}

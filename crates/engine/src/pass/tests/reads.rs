@@ -287,3 +287,55 @@ async fn effects_are_counted_one_by_one() {
     let outcome = pass(&model, plan, 0, false).await;
     assert_eq!((outcome.effects, outcome.failures), (2, vec![]));
 }
+
+/// One pass that puts the finalizer on and records something, and how often one object was read meanwhile.
+async fn reads_of_a_record(
+    record: impl Fn(&Known) -> Record + Send + Sync + 'static,
+    model: &Model,
+) -> usize {
+    let stores = stores(model);
+    let cluster = Counting { model, gets: AtomicUsize::new(0), lists: AtomicUsize::new(0) };
+    let controller = Odd(move |known: &Known| Plan::none().hold().stage(vec![Step::Record(record(known))]));
+    let around = Around::default();
+    around.pass(&controller, &cluster, &stores).run().await;
+    cluster.gets.into_inner()
+}
+
+#[tokio::test]
+async fn a_record_builds_on_the_finalizer_that_the_same_pass_has_put_on() {
+    let (model, subject) = (model(), SUBJECT.at("ns", "x"));
+    let record = |known: &Known| Record::new(SUBJECT.at("ns", "x"), known.identity()).set("intent", &"token");
+    assert_eq!(reads_of_a_record(record, &model).await, 0, "nothing was refused");
+    assert_eq!(model.object(&subject).unwrap().text("/status/intent"), "token");
+}
+
+#[tokio::test]
+async fn a_record_in_another_object_carries_the_version_of_that() {
+    let model = model();
+    make(&model, &[child()]);
+    let seen = model.object(&child()).unwrap().identity();
+    let record = move |_: &Known| Record::new(child(), seen.clone()).set("intent", &"token");
+    assert_eq!(reads_of_a_record(record, &model).await, 0, "nothing was refused");
+    assert_eq!(model.object(&child()).unwrap().text("/status/intent"), "token");
+}
+
+#[tokio::test]
+async fn a_record_that_was_decided_on_an_older_version_is_refused_although_the_finalizer_goes_on() {
+    let (model, subject) = (model(), SUBJECT.at("ns", "x"));
+    let old = model.object(&subject).unwrap().identity();
+    model.edit(&subject, |doc| doc["metadata"]["labels"]["of"] = json!("a stranger"));
+    let record = move |_: &Known| Record::new(SUBJECT.at("ns", "x"), old.clone()).set("intent", &"token");
+    assert!(reads_of_a_record(record, &model).await > 0, "it was refused, and the subject read");
+    assert_eq!(model.object(&subject).unwrap().text("/status/intent"), "");
+}
+
+#[tokio::test]
+async fn what_has_changed_since_it_was_seen_is_not_deleted() {
+    let (model, target) = (model(), child());
+    make(&model, std::slice::from_ref(&target));
+    let old = model.object(&target).unwrap().identity();
+    model.edit(&target, |doc| doc["data"] = json!({"a": "1"}));
+    let plan = move |_: &Known| Plan::none().stage(vec![Step::delete(child(), old.clone())]);
+    pass(&model, plan, 0, false).await;
+    assert!(model.object(&target).is_some(), "{:?}", model.log());
+}
