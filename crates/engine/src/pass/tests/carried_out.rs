@@ -193,3 +193,13 @@ async fn a_subject_whose_kind_is_not_served_is_waited_for() {
     let outcome = pass_on(&model, &stores, &[], |_| Plan::none(), 0, true).await;
     assert_eq!(outcome.failures, [], "it is no failure");
 }
+
+#[tokio::test]
+async fn what_stands_where_nothing_was_seen_is_not_written_over() {
+    let model = model();
+    let stores = stores(&model);
+    let theirs = json!({"metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "another user's"}});
+    model.put(&CHILD, theirs);
+    pass_on(&model, &stores, &[], |_| Plan::none().stage(vec![apply()]), 0, false).await;
+    assert_eq!(model.object(&child()).unwrap().text("/data/a"), "another user's");
+}
