@@ -176,8 +176,9 @@ impl Pass<'_> {
             };
             let written_later = match (outcome.written.get(&target), &progress) {
                 (Some(Progress::Revision(written)), Progress::Revision(read)) => written >= read,
-                (Some(_), Progress::Revision(_)) => true,
-                (_, Progress::Deleted(_) | Progress::Released(..)) | (None, _) => false,
+                // What we have deleted or let go of ourselves tells more than that it is gone.
+                (Some(Progress::Deleted(_) | Progress::Released(..)), _) => true,
+                (Some(Progress::Revision(_)) | None, _) => false,
             };
             let gone = progress == Progress::Revision(0);
             if !written_later && (gone || !self.stores.reached(&target, &progress)) {
