@@ -272,19 +272,6 @@ async fn a_pass_that_releases_its_subject_knows_of_none_any_more() {
 }
 
 #[tokio::test]
-async fn what_a_pass_has_let_go_of_is_waited_for_as_such_although_the_caches_are_behind() {
-    let model = model();
-    let subject = SUBJECT.at("ns", "x");
-    model.edit(&subject, |doc| doc["metadata"]["finalizers"] = json!(["example.com/ours"]));
-    let stores = stores(&model); // they do not show yet that it is being deleted
-    model.delete(&subject);
-    let lagging = std::slice::from_ref(&subject);
-    let outcome = pass_on(&model, &stores, lagging, |_: &Known| Plan::none().release(), 0, false).await;
-    assert!(matches!(outcome.written.get(&subject), Some(Progress::Released(..))), "{outcome:?}");
-    assert_eq!(outcome.seen.get(&subject), None, "that it is gone tells less");
-}
-
-#[tokio::test]
 async fn effects_are_counted_one_by_one() {
     let model = model();
     let left = AtomicUsize::new(2);
