@@ -173,12 +173,19 @@ impl Object {
 
     /// A value by JSON pointer.
     pub fn at(&self, pointer: &str) -> Option<&Value> {
-        self.0.pointer(pointer)
+        // `Value::pointer` makes two strings for each name, to replace what is escaped; objects are looked at all the time.
+        match pointer.strip_prefix('/').filter(|names| !names.contains('~')) {
+            Some(names) => names.split('/').try_fold(&self.0, |value, name| match value {
+                Value::Object(fields) => fields.get(name),
+                _ => value.pointer(&format!("/{name}")),
+            }),
+            None => self.0.pointer(pointer),
+        }
     }
 
     /// A string by JSON pointer; empty when it is absent.
     pub fn text(&self, pointer: &str) -> &str {
-        self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+        self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// `metadata.name`.
@@ -281,6 +288,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_value_is_found_where_its_json_pointer_says() {
+        let object = Object(json!({"a": {"b/c": 1, "": 2, "d": [{"e": 3}, 4], "~": 5}, "f": "g"}));
+        let pointers =
+            ["", "/", "a", "a/d", "/a", "/a/", "/a/d/0/e", "/a/d/1", "/a/d/01", "/a/d/+1", "/a/d/2"];
+        let more = ["/a/b~1c", "/a/~0", "/a/~", "/f", "/f/g", "/x", "/a/x/y"];
+        for pointer in pointers.into_iter().chain(more) {
+            assert_eq!(object.at(pointer), object.0.pointer(pointer), "{pointer}");
+        }
+        assert_eq!((object.text("/f"), object.text("/a/d/1"), object.text("/x")), ("g", "", ""));
+    }
 
     #[test]
     fn a_condition_counts_when_it_is_about_the_present_generation_or_does_not_say() {

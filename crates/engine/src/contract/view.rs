@@ -173,6 +173,11 @@ impl<'a> View<'a> {
 
     /// The objects of a kind that wake this pass's key: its children, and whatever else names it.
     pub fn mine(&self, kind: &Kind) -> Seen<Vec<Object>> {
+        self.mine_as(kind, |object| object)
+    }
+
+    /// The same, each as what is made of it. For thousands: the objects themselves take many times the memory.
+    pub fn mine_as<T>(&self, kind: &Kind, make: impl Fn(Object) -> T) -> Seen<Vec<T>> {
         let subject = self.subject.and_then(|subject| self.fresh.objects.get(subject)?.0.as_ref());
         let listing = |store: &Store| {
             let mut listing = store.watch().scope().listing();
@@ -188,8 +193,8 @@ impl<'a> View<'a> {
             listing.labels = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
             listing
         };
-        let cached = |store: &Store| store.waking(self.key);
-        self.members(kind, listing, cached, |store, object| store.would_wake(object, self.key))
+        let cached = |store: &Store| store.waking(self.key, &make);
+        self.members(kind, listing, cached, |store, object| store.would_wake(object, self.key), &make)
     }
 
     /// The first members of a group of a watched kind, [`GROUP_SHOWN`] of them: a group may have thousands.
@@ -199,8 +204,9 @@ impl<'a> View<'a> {
         }
         let belongs = |store: &Store, object: &Object| store.group_of(object).as_deref() == Some(group);
         let cached = |_: &Store| Seen::Unknown(Why::Reading); // it is read live
-        let members = self.members(kind, |store| store.watch().scope().listing(), cached, belongs);
-        members.map(|members| members.iter().take(GROUP_SHOWN).map(Object::key).collect())
+        let listing = |store: &Store| store.watch().scope().listing();
+        let members = self.members(kind, listing, cached, belongs, |object| object.key());
+        members.map(|members| members.into_iter().take(GROUP_SHOWN).collect())
     }
 
     /// The same as the cache has it, whatever is to be destroyed. For what is only reported.
@@ -216,7 +222,8 @@ impl<'a> View<'a> {
 
     /// All objects that the watches of a kind hold.
     pub fn list(&self, kind: &Kind) -> Seen<Vec<Object>> {
-        self.members(kind, |store| store.watch().scope().listing(), Store::list, |_, _| true)
+        let listing = |store: &Store| store.watch().scope().listing();
+        self.members(kind, listing, |store| store.list(|object| object), |_, _| true, |object| object)
     }
 
     /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for kinds that are not
@@ -282,13 +289,14 @@ impl<'a> View<'a> {
 
     /// What the caches of a kind hold, or a list that was read in this pass. Live facts win, object by object, and what the
     /// cache has not seen yet belongs here too.
-    fn members(
+    fn members<T>(
         &self,
         kind: &Kind,
         listing: impl Fn(&Store) -> Listing,
-        cached: impl Fn(&Store) -> Seen<Vec<Object>>,
+        cached: impl Fn(&Store) -> Seen<BTreeMap<Key, T>>,
         belongs: impl Fn(&Store, &Object) -> bool,
-    ) -> Seen<Vec<Object>> {
+        make: impl Fn(Object) -> T,
+    ) -> Seen<Vec<T>> {
         if self.fresh.unserved.contains(kind) {
             return Seen::Unknown(Why::NotServed);
         }
@@ -299,28 +307,23 @@ impl<'a> View<'a> {
                     let here: Vec<&Object> = objects.iter().filter(|object| belongs(store, object)).collect();
                     let shown: BTreeSet<Key> = here.iter().map(|object| object.key()).collect();
                     // What the cache knows and the list leaves out may have lost the labels that the list asks for.
-                    for object in cached(store).known().into_iter().flatten() {
-                        let target = kind.key(&object.key());
+                    for key in cached(store).known().into_iter().flat_map(BTreeMap::keys) {
+                        let target = kind.key(key);
                         if !shown.contains(&target.key) && !self.fresh.objects.contains_key(&target) {
                             self.want::<()>(Want::Object(target));
                         }
                     }
-                    let value = here.into_iter().map(|object| store.as_kept(object.clone())).collect();
+                    let member = |object: &Object| (object.key(), make(store.as_kept(object.clone())));
+                    let value = here.into_iter().map(member).collect();
                     Seen::Known { value, read_at: *read_at }
                 }
                 None if self.fresh.firm.is_some() => self.want(Want::List(listing)),
                 None => cached(store),
             }
         });
-        let fresh = || self.fresh.objects.iter().filter(|(target, _)| target.kind == *kind);
+        let fresh = self.fresh.objects.iter().filter(|(target, _)| target.kind == *kind);
         seen.map(|mut found| {
-            if fresh().next().is_none() {
-                found.sort_by_cached_key(Object::key);
-                return found;
-            }
-            let mut found: BTreeMap<Key, Object> =
-                found.into_iter().map(|object| (object.key(), object)).collect();
-            for (target, (object, _)) in fresh() {
+            for (target, (object, _)) in fresh {
                 let store = self.stores.of(kind).iter().find(|store| {
                     let shown =
                         |object: &Object| store.watch().scope().shows(object) && belongs(store, object);
@@ -328,7 +331,7 @@ impl<'a> View<'a> {
                 });
                 match (object, store) {
                     (Some(object), Some(store)) => {
-                        found.insert(target.key.clone(), store.as_kept(object.clone()));
+                        found.insert(target.key.clone(), make(store.as_kept(object.clone())));
                     }
                     _ => {
                         found.remove(&target.key);

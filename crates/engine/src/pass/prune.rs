@@ -32,7 +32,7 @@ impl Pass<'_> {
                     Some((read, _)) => read.clone(),
                     None => Some(object),
                 };
-                found.into_iter().filter_map(newest).map(move |object| (kind, object))
+                found.into_values().filter_map(newest).map(move |object| (kind, object))
             })
             .filter(|(kind, object)| {
                 (object.label(OWNER_UID) == Some(uid) || self.is_predecessors(kind, object))

@@ -182,15 +182,19 @@ impl Store {
         let old = inner.objects.get(&key).filter(|old| old.uid == new.uid);
         new.readiness = new.readiness.map(|readiness| readiness.after(old.and_then(|old| old.readiness)));
         self.time_readiness(old, &new, now);
-        // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
-        if let Some(entry) = inner.objects.get_mut(&key)
-            && entry.same(&new)
-            && (entry.revision == revision || self.watch.kept.ignores_versions())
-        {
-            *entry = new;
-            return Woken { all: readable_again, ..Woken::default() };
-        }
         let mut woken = Woken { all: readable_again, ..Woken::default() };
+        if let Some(entry) = inner.objects.get_mut(&key)
+            && entry.is_indexed_like(&new)
+        {
+            // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
+            let same = entry.same(&new);
+            if !same || (entry.revision != revision && !self.watch.kept.ignores_versions()) {
+                woken.add(&key, &new.wakes);
+            }
+            // In its place: to take thousands of objects out of one index, one by one, and to put them back costs the square.
+            *entry = new;
+            return woken;
+        }
         let old_group = inner.remove(&key, &mut woken);
         woken.add(&key, &new.wakes);
         let group = new.group.clone();
@@ -345,14 +349,16 @@ impl Store {
         }
     }
 
-    /// The objects that wake a key.
-    pub fn waking(&self, key: &Key) -> Seen<Vec<Object>> {
+    /// The objects that wake a key, each as what is made of it. Thousands of objects take many times the memory of what is made of
+    /// them, so there is one at a time.
+    pub fn waking<T>(&self, key: &Key, make: impl Fn(Object) -> T) -> Seen<BTreeMap<Key, T>> {
         let inner = self.read();
         inner.answer_list(|inner| {
             let itself = inner.objects.get(key).filter(|entry| entry.wakes == Wakes::Itself);
-            let mut objects = self.pick(inner, inner.by_wake.get(key));
-            objects.extend(itself.and_then(|entry| self.object(key, entry)));
-            objects
+            let others = inner.by_wake.get(key).into_iter().flatten();
+            let others = others.filter_map(|other| Some((other, inner.objects.get(other)?)));
+            let all = others.chain(itself.map(|entry| (key, entry)));
+            all.filter_map(|(key, entry)| Some((key.clone(), make(self.object(key, entry)?)))).collect()
         })
     }
 
@@ -376,11 +382,12 @@ impl Store {
         self.read().objects.get(key).and_then(|entry| entry.news)
     }
 
-    /// All objects.
-    pub fn list(&self) -> Seen<Vec<Object>> {
+    /// All objects, each as what is made of it.
+    pub fn list<T>(&self, make: impl Fn(Object) -> T) -> Seen<BTreeMap<Key, T>> {
         let inner = self.read();
         inner.answer_list(|inner| {
-            inner.objects.iter().filter_map(|(key, entry)| self.object(key, entry)).collect()
+            let member = |(key, entry): (&Key, _)| Some((key.clone(), make(self.object(key, entry)?)));
+            inner.objects.iter().filter_map(member).collect()
         })
     }
 
@@ -444,11 +451,6 @@ impl Store {
         let revision = entry.revision.to_string();
         let version = entry.odd_version.as_deref().unwrap_or(&revision);
         Some(restored(kept, &self.watch.kind, key, &entry.uid, version))
-    }
-
-    fn pick(&self, inner: &Inner, keys: Option<&Vec<Key>>) -> Vec<Object> {
-        let found = keys.into_iter().flatten();
-        found.filter_map(|key| self.object(key, inner.objects.get(key)?)).collect()
     }
 
     // A poisoned lock means that a panic was caught while holding it; entries are replaced whole, so what is there is sound.
@@ -582,11 +584,12 @@ fn news_mark(object: &Object) -> u64 {
 impl Entry {
     /// Whether another version of the object says the same.
     fn same(&self, other: &Self) -> bool {
-        self.uid == other.uid
-            && self.doc == other.doc
-            && self.wakes == other.wakes
-            && self.group == other.group
-            && self.topics == other.topics
+        self.uid == other.uid && self.doc == other.doc
+    }
+
+    /// Whether another version of the object stands at the same places of all indexes.
+    fn is_indexed_like(&self, other: &Self) -> bool {
+        self.wakes == other.wakes && self.group == other.group && self.topics == other.topics
     }
 }
 

@@ -1,7 +1,7 @@
 //! All caches of one controller: one for each of its watches. A controller may watch several parts of a kind, such as two
 //! namespaces; together they answer as one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::object::{Key, Kind, Object, ObjectRef};
@@ -56,8 +56,8 @@ impl Stores {
     }
 
     /// The objects of a kind that wake a key.
-    pub(crate) fn waking(&self, kind: &Kind, key: &Key) -> Seen<Vec<Object>> {
-        self.together(kind, |store| store.waking(key))
+    pub(crate) fn waking(&self, kind: &Kind, key: &Key) -> Seen<BTreeMap<Key, Object>> {
+        self.together(kind, |store| store.waking(key, |object| object))
     }
 
     /// The first members of a group of a kind.
@@ -113,18 +113,19 @@ impl Stores {
     }
 
     /// What all caches of a kind say, each object once. Not known while one of them knows nothing.
-    pub(crate) fn together(
+    pub(crate) fn together<T>(
         &self,
         kind: &Kind,
-        look: impl Fn(&Store) -> Seen<Vec<Object>>,
-    ) -> Seen<Vec<Object>> {
+        look: impl Fn(&Store) -> Seen<BTreeMap<Key, T>>,
+    ) -> Seen<BTreeMap<Key, T>> {
         let mut stores = self.of(kind).iter();
         let Some(first) = stores.next() else { return Seen::Unknown(Why::NotSynced) };
         let first = look(first);
         stores.fold(first, |seen, store| match (seen, look(store)) {
             (Seen::Known { mut value, read_at }, Seen::Known { value: more, read_at: other }) => {
-                let known: BTreeSet<Key> = value.iter().map(Object::key).collect();
-                value.extend(more.into_iter().filter(|object| !known.contains(&object.key())));
+                for (key, more) in more {
+                    value.entry(key).or_insert(more);
+                }
                 Seen::Known { value, read_at: read_at.min(other) }
             }
             (unknown @ Seen::Unknown(_), _) | (_, unknown @ Seen::Unknown(_)) => unknown,
@@ -165,11 +166,11 @@ mod tests {
         stores.add(store(watch("b"), &["b/x"]));
         stores.add(store(watch("b").named("x"), &["b/x"]));
         let keys: Vec<String> = stores
-            .together(&KIND, Store::list)
+            .together(&KIND, |store| store.list(|object| object))
             .known()
             .unwrap()
-            .iter()
-            .map(|object| object.key().to_string())
+            .keys()
+            .map(ToString::to_string)
             .collect();
         assert_eq!(keys, ["a/x", "a/y", "b/x"]);
         assert!(stores.get(&KIND.at("b", "x")).present().is_some());
@@ -182,7 +183,10 @@ mod tests {
         let mut stores = Stores::default();
         stores.add(store(watch("a"), &["a/x"]));
         stores.add(Arc::new(Store::new(watch("b"))));
-        assert!(stores.together(&KIND, Store::list).known().is_none() && !stores.synced(&KIND));
+        assert!(
+            stores.together(&KIND, |store| store.list(|object| object)).known().is_none()
+                && !stores.synced(&KIND)
+        );
         assert!(stores.get(&KIND.at("a", "x")).present().is_some());
     }
 

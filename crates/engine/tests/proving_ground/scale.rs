@@ -96,7 +96,7 @@ fn one_supply_is_divided_among_many_and_their_heartbeats_cost_it_nothing() {
         let divide_cpu = cpu().checked_sub(before).unwrap();
         let changes = world.model.changes_since(from);
         let writes = |kind: &str| changes.iter().filter(|change| change.target.kind.kind == kind).count();
-        let (grants, statuses) = (writes("Well"), writes("Spring"));
+        let (grants, supply_writes) = (writes("Well"), writes("Spring"));
         let wells = world.model.objects(&kinds[0]);
         assert!(wells.iter().all(|well| well_status(well).allotted == Some(WANT)), "all have their share");
         assert_eq!(grants, n, "one write for each claimant");
@@ -113,7 +113,7 @@ fn one_supply_is_divided_among_many_and_their_heartbeats_cost_it_nothing() {
         assert_eq!(heartbeat_passes, 0, "a heartbeat is no reason to look at the supply");
         println!(
             "bench: {}",
-            json!({"claimants": n, "passes": divided, "grants": grants, "statuses": statuses,
+            json!({"claimants": n, "passes": divided, "grants": grants, "supply_writes": supply_writes,
                 "cpu_ms": divide_cpu.as_millis(), "floor_cpu_ms": floor_cpu.as_millis(),
                 "heartbeats_cpu_ms": beat_cpu.as_millis(), "heartbeat_passes": heartbeat_passes, "peak_kib": peak()})
         );

@@ -95,7 +95,7 @@ impl Controller for Springs {
     }
 
     fn observe(&self, _: &Subject, view: &View<'_>) -> Self::World {
-        view.mine(&self.kinds.well).map(|wells| wells.iter().map(Claim::of).collect())
+        view.mine_as(&self.kinds.well, |well| Claim::of(&well))
     }
 
     fn decide(&self, subject: &Subject, world: &Self::World, _: Timestamp) -> Plan {

@@ -40,14 +40,14 @@ fn nothing_is_known_before_the_first_list_is_complete() {
     store.relist_ends(now());
     assert!(store.get(&parsed("ns/a")).present().is_some());
     store.not_served();
-    assert_eq!(store.list(), Seen::Unknown(Why::NotServed));
+    assert_eq!(store.list(|object| object), Seen::Unknown(Why::NotServed));
 }
 
 #[test]
 fn the_end_of_a_list_whose_beginning_was_not_seen_says_nothing() {
     let store = store();
     assert_eq!(store.relist_ends(now()), Woken::default());
-    assert_eq!(store.list(), Seen::Unknown(Why::NotSynced));
+    assert_eq!(store.list(|object| object), Seen::Unknown(Why::NotSynced));
 }
 
 #[test]
@@ -174,12 +174,16 @@ fn while_the_code_of_a_watch_panics_at_an_object_no_list_is_complete_and_the_wat
         "all must know that the list is not complete"
     );
     let owner = parsed("ns/owner");
-    let why = |seen: Seen<Vec<Object>>| seen.why().map(ToString::to_string).unwrap_or_default();
-    assert!(why(store.waking(&owner)).contains("a mistake"), "{}", why(store.waking(&owner)));
-    assert!(store.list().known().is_none() && store.get(&parsed("ns/b")).known().is_none());
+    let why = |seen: Seen<BTreeMap<Key, Object>>| seen.why().map(ToString::to_string).unwrap_or_default();
+    assert!(
+        why(store.waking(&owner, |object| object)).contains("a mistake"),
+        "{}",
+        why(store.waking(&owner, |object| object))
+    );
+    assert!(store.list(|object| object).known().is_none() && store.get(&parsed("ns/b")).known().is_none());
     assert!(store.get(&parsed("ns/a")).present().is_some(), "what can be read can be looked at");
     assert!(store.upsert(object("b", 4, "", "good"), now()).all);
-    assert_eq!(store.waking(&owner).known().map(Vec::len), Some(2));
+    assert_eq!(store.waking(&owner, |object| object).known().map(BTreeMap::len), Some(2));
 }
 
 #[test]
@@ -192,16 +196,16 @@ fn a_list_that_is_required_counts_from_its_beginning_and_without_it_nothing_is_k
     store.relist_begins();
     assert!(store.relist_ends(now()).all && store.settled(), "this one did not, and everybody is woken");
     store.failing("refused");
-    assert!(store.list().known().is_some(), "what was listed is still the best that is known");
+    assert!(store.list(|object| object).known().is_some(), "what was listed is still the best that is known");
     store.require_list();
     assert!(store.failing("refused").all);
-    let why = store.list().why().map(ToString::to_string);
+    let why = store.list(|object| object).why().map(ToString::to_string);
     assert_eq!((store.settled(), why.as_deref()), (true, Some("unreachable: refused")));
     store.require_list();
     assert!(store.failing("refused").all, "who waits for the new list must learn that it failed too");
     assert!(store.answered(), "that nothing can be known is an answer");
     store.relist_begins();
-    assert!(store.relist_ends(now()).all && store.list().known().is_some());
+    assert!(store.relist_ends(now()).all && store.list(|object| object).known().is_some());
 }
 
 #[test]
