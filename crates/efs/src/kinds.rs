@@ -24,7 +24,6 @@ pub const POD: Kind = Kind::namespaced("", "v1", "Pod", "pods");
 /// Where claims live.
 pub const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace", "namespaces");
 /// Where the driver runs.
-pub const NODE: Kind = Kind::cluster("", "v1", "Node", "nodes");
 /// The node plugin's identity.
 pub const SERVICE_ACCOUNT: Kind = Kind::namespaced("", "v1", "ServiceAccount", "serviceaccounts");
 /// The node plugin's rights in the API.

@@ -85,7 +85,7 @@ pub(crate) fn grants(namespace: &str) -> Vec<Grant> {
             rule("", &["pods"], &["list"]),
         ),
         Grant::cluster(
-            "EFS driver: list and watch tell whether the worker label exists. Get and patch are for the node plugin, which can be granted only what the operator holds.",
+            "EFS driver: for its node plugin, which can be granted only what the operator holds.",
             rule("", &["nodes"], &["get", "list", "watch", "patch"]),
         ),
         Grant::cluster(
@@ -155,6 +155,8 @@ const PASSED_ON: &str = "the node plugin's role has it, and the server lets only
 /// As short as possible: a right that nobody can show is better taken away.
 pub(crate) const HELD: &[Held] = &[
     Held { verb: "get", group: "", resource: "nodes", reason: PASSED_ON },
+    Held { verb: "list", group: "", resource: "nodes", reason: PASSED_ON },
+    Held { verb: "watch", group: "", resource: "nodes", reason: PASSED_ON },
     Held { verb: "patch", group: "", resource: "nodes", reason: PASSED_ON },
 ];
 

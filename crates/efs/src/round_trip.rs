@@ -174,22 +174,15 @@ fn config() -> impl Strategy<Value = DriverConfig> {
             toleration_seconds,
             ..Toleration::default()
         });
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>());
     (text(), images, selector, prop::collection::vec(toleration, 0..3), flags).prop_map(
-        |(
-            namespace,
-            images,
-            node_selector,
-            tolerations,
-            (worker_label_exists, scc_api, pod_security_labels),
-        )| {
+        |(namespace, images, node_selector, tolerations, (scc_api, pod_security_labels))| {
             let node_selector: Option<BTreeMap<String, String>> = node_selector;
             DriverConfig {
                 namespace: NamespaceName::from(namespace),
                 images,
                 node_selector,
                 tolerations,
-                worker_label_exists,
                 scc_api,
                 pod_security_labels,
             }

@@ -13,12 +13,12 @@ use crate::binder::{binder, quick_binder};
 use crate::driver::{Driver, SHARED_VOLUME_CRD};
 use crate::file_systems::FileSystems;
 use crate::kinds::{
-    CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE, POD,
+    CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, POD,
     SERVICE_ACCOUNT, SHARED_FILE_SYSTEM, SHARED_VOLUME, STORAGE_CLASS, VOLUME,
 };
 use crate::volumes::{Volumes, claim_name, volume_name};
 
-pub(crate) const KINDS: [Kind; 15] = [
+pub(crate) const KINDS: [Kind; 14] = [
     SHARED_VOLUME,
     SHARED_FILE_SYSTEM,
     COMPONENT,
@@ -26,7 +26,6 @@ pub(crate) const KINDS: [Kind; 15] = [
     CLAIM,
     POD,
     NAMESPACE,
-    NODE,
     SERVICE_ACCOUNT,
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,

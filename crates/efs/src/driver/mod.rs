@@ -20,10 +20,10 @@ use serde_json::Value;
 
 use crate::fields::FIELDS;
 use crate::kinds::{
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, NODE,
+    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE,
     SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
-use crate::manifests::{DriverConfig, WORKER_LABEL};
+use crate::manifests::DriverConfig;
 use crate::names::driver;
 pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
 pub use world::World;
@@ -74,7 +74,6 @@ impl Controller for Driver {
         vec![
             Watch::subjects(COMPONENT).named(driver::COMPONENT),
             Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).facts(|_| Value::Null),
-            Watch::new(NODE, |_| Wakes::Keys(vec![key()])).labelled(WORKER_LABEL).facts(|_| Value::Null),
             one(NAMESPACE, self.config.namespace.as_str()),
             one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT).in_namespace(self.config.namespace.as_str()),
             one(CLUSTER_ROLE, driver::CLUSTER_ROLE),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::{DefinitionFacts, PartFacts};
 use super::wanted::unwanted;
 use super::{Driver, SHARED_VOLUME_CRD, Subject};
-use crate::kinds::{CRD, NODE, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
+use crate::kinds::{CRD, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
 use crate::manifests::{self, DriverConfig};
 use crate::names::driver;
 
@@ -30,7 +30,6 @@ pub struct World {
 
 pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> World {
     let config = DriverConfig {
-        worker_label_exists: view.list(&NODE).known().is_some_and(|workers| !workers.is_empty()),
         scc_api: view.list(&SECURITY_CONTEXT_CONSTRAINTS).known().is_some(),
         ..driver.config.clone()
     };

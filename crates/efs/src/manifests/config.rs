@@ -18,8 +18,6 @@ pub struct DriverConfig {
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Taints that it runs in spite of.
     pub tolerations: Vec<Toleration>,
-    /// Some node carries the worker label.
-    pub worker_label_exists: bool,
     /// The cluster knows SecurityContextConstraints: it is OpenShift.
     pub scc_api: bool,
     /// Put the Pod Security labels that the node plugin needs on its namespace.
@@ -33,7 +31,6 @@ impl Default for DriverConfig {
             images: Images::default(),
             node_selector: None,
             tolerations: vec![everything()],
-            worker_label_exists: false,
             scc_api: false,
             pod_security_labels: true,
         }

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{DriverConfig, Manifest, WORKER_LABEL, common_labels, namespaced_metadata};
+use super::{DriverConfig, Manifest, common_labels, namespaced_metadata};
 use crate::kinds::DAEMON_SET;
 use crate::names::driver;
 
@@ -61,10 +61,6 @@ pub(super) fn daemon_set(config: &DriverConfig) -> Manifest {
 }
 
 fn pod(config: &DriverConfig) -> PodSpec {
-    let terms = vec![NodeSelectorTerm {
-        match_expressions: Some(node_expressions(config)),
-        ..NodeSelectorTerm::default()
-    }];
     PodSpec {
         service_account_name: Some(driver::SERVICE_ACCOUNT.into()),
         priority_class_name: Some("system-node-critical".into()),
@@ -75,7 +71,7 @@ fn pod(config: &DriverConfig) -> PodSpec {
         affinity: Some(Affinity {
             node_affinity: Some(NodeAffinity {
                 required_during_scheduling_ignored_during_execution: Some(NodeSelector {
-                    node_selector_terms: terms,
+                    node_selector_terms: node_terms(config),
                 }),
                 ..NodeAffinity::default()
             }),
@@ -108,29 +104,32 @@ fn node_selector(config: &DriverConfig) -> BTreeMap<String, String> {
     selector
 }
 
-/// The configured selector alone; else the worker label where it exists (by presence: its value differs between
-/// distributions); else everything that is not control plane. Never Fargate, which has no host to run on.
-fn node_expressions(config: &DriverConfig) -> Vec<NodeSelectorRequirement> {
+/// One of these must hold: a node is called a worker (by presence: the value differs between distributions), or it is not control
+/// plane. So no label on one node takes the plugin from another, whose mounts need it. With a configured selector that alone counts.
+/// Never Fargate, which has no host to run on.
+fn node_terms(config: &DriverConfig) -> Vec<NodeSelectorTerm> {
     let requirement = |key: &str, operator: &str| NodeSelectorRequirement {
         key: key.into(),
         operator: operator.into(),
         values: None,
     };
-    let mut expressions = if config.node_selector.is_some() {
-        vec![]
-    } else if config.worker_label_exists {
-        vec![requirement(WORKER_LABEL, "Exists")]
+    let alternatives = if config.node_selector.is_some() {
+        vec![vec![]]
     } else {
+        let control_plane = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
         vec![
-            requirement("node-role.kubernetes.io/control-plane", "DoesNotExist"),
-            requirement("node-role.kubernetes.io/master", "DoesNotExist"),
+            vec![requirement("node-role.kubernetes.io/worker", "Exists")],
+            control_plane.map(|label| requirement(label, "DoesNotExist")).into(),
         ]
     };
-    expressions.push(NodeSelectorRequirement {
-        values: Some(vec!["fargate".into()]),
-        ..requirement("eks.amazonaws.com/compute-type", "NotIn")
-    });
-    expressions
+    let term = |mut expressions: Vec<NodeSelectorRequirement>| {
+        expressions.push(NodeSelectorRequirement {
+            values: Some(vec!["fargate".into()]),
+            ..requirement("eks.amazonaws.com/compute-type", "NotIn")
+        });
+        NodeSelectorTerm { match_expressions: Some(expressions), ..NodeSelectorTerm::default() }
+    };
+    alternatives.into_iter().map(term).collect()
 }
 
 fn plugin(config: &DriverConfig) -> Container {

@@ -23,9 +23,6 @@ use serde::Serialize;
 
 use crate::names::labels;
 
-/// The label that marks worker nodes where a distribution sets one.
-pub const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
-
 /// The label by which a namespace says which pods it lets in.
 pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn openshift() -> DriverConfig {
-    DriverConfig { worker_label_exists: true, scc_api: true, ..DriverConfig::default() }
+    DriverConfig { scc_api: true, ..DriverConfig::default() }
 }
 
 fn objects(config: &DriverConfig) -> Vec<Value> {
@@ -85,44 +85,43 @@ fn pod_security_labels_are_there_when_wanted_and_others_may_set_them_when_not() 
     assert!(namespace.tolerate.contains(&"/metadata/labels/pod-security.kubernetes.io~1*"));
 }
 
-fn scheduling(config: &DriverConfig) -> (Value, Vec<String>) {
+/// The node selector, and the terms of which one must hold.
+fn scheduling(config: &DriverConfig) -> (Value, Vec<Vec<String>>) {
     let pod = find(config, "DaemonSet")["spec"]["template"]["spec"].clone();
     let required = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let expressions = required["nodeSelectorTerms"][0]["matchExpressions"].as_array().unwrap();
     let brief = |e: &Value| format!("{} {}", e["key"].as_str().unwrap(), e["operator"].as_str().unwrap());
-    (pod["nodeSelector"].clone(), expressions.iter().map(brief).collect())
+    let term = |term: &Value| term["matchExpressions"].as_array().unwrap().iter().map(brief).collect();
+    let terms = required["nodeSelectorTerms"].as_array().unwrap().iter().map(term).collect();
+    (pod["nodeSelector"].clone(), terms)
 }
 
 const NOT_FARGATE: &str = "eks.amazonaws.com/compute-type NotIn";
 
 #[test]
-fn without_a_worker_label_everything_but_the_control_plane_gets_the_driver() {
-    let (selector, expressions) = scheduling(&DriverConfig::default());
-    assert_eq!(selector, json!({"kubernetes.io/os": "linux"}));
-    let expected = [
-        "node-role.kubernetes.io/control-plane DoesNotExist",
-        "node-role.kubernetes.io/master DoesNotExist",
-        NOT_FARGATE,
-    ];
-    assert_eq!(expressions, expected);
-}
-
-#[test]
-fn with_a_worker_label_only_workers_get_the_driver_whatever_its_value() {
-    let (selector, expressions) = scheduling(&openshift());
-    assert_eq!(selector, json!({"kubernetes.io/os": "linux"}));
-    assert_eq!(expressions, ["node-role.kubernetes.io/worker Exists", NOT_FARGATE]);
+fn workers_and_all_that_is_not_control_plane_get_the_driver_whatever_other_nodes_are_called() {
+    for config in [DriverConfig::default(), openshift()] {
+        let (selector, terms) = scheduling(&config);
+        assert_eq!(selector, json!({"kubernetes.io/os": "linux"}));
+        let not_control_plane = [
+            "node-role.kubernetes.io/control-plane DoesNotExist",
+            "node-role.kubernetes.io/master DoesNotExist",
+            NOT_FARGATE,
+        ];
+        let worker = ["node-role.kubernetes.io/worker Exists", NOT_FARGATE];
+        assert_eq!(terms, [worker.map(String::from).to_vec(), not_control_plane.map(String::from).to_vec()]);
+    }
 }
 
 #[test]
 fn a_configured_selector_replaces_the_choice_of_workers() {
     let pool = BTreeMap::from([("pool".to_owned(), "storage".to_owned())]);
     let config = DriverConfig { node_selector: Some(pool), ..openshift() };
-    let (selector, expressions) = scheduling(&config);
+    let (selector, terms) = scheduling(&config);
     assert_eq!(selector, json!({"kubernetes.io/os": "linux", "pool": "storage"}));
-    assert_eq!(expressions, [NOT_FARGATE]);
+    assert_eq!(terms, [[NOT_FARGATE]]);
     let every_node = DriverConfig { node_selector: Some(BTreeMap::new()), ..openshift() };
-    assert_eq!(scheduling(&every_node), (json!({"kubernetes.io/os": "linux"}), vec![NOT_FARGATE.to_owned()]));
+    let (selector, terms) = scheduling(&every_node);
+    assert_eq!((selector, terms), (json!({"kubernetes.io/os": "linux"}), vec![vec![NOT_FARGATE.to_owned()]]));
 }
 
 #[test]
