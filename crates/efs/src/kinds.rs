@@ -23,7 +23,6 @@ pub const CLAIM: Kind = Kind::namespaced("", "v1", "PersistentVolumeClaim", "per
 pub const POD: Kind = Kind::namespaced("", "v1", "Pod", "pods");
 /// Where claims live.
 pub const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace", "namespaces");
-/// Where the driver runs.
 /// The node plugin's identity.
 pub const SERVICE_ACCOUNT: Kind = Kind::namespaced("", "v1", "ServiceAccount", "serviceaccounts");
 /// The node plugin's rights in the API.

@@ -64,7 +64,7 @@ pub(crate) struct Pass<'a> {
     pub leadership: &'a Leadership,
     pub environment: &'a dyn Environment,
     pub key: &'a Key,
-    /// Own writes that the caches have not reached in time: these are read live.
+    /// What the pass before has written or read and the caches do not show yet: this is read live.
     pub lagging: &'a [ObjectRef],
     /// Failures in a row before this pass; a transient one is not worth telling the user yet.
     pub failures: u32,
@@ -166,25 +166,32 @@ impl Pass<'_> {
                 Some(object) if self.stores.shows(&target, Some(object)) => {
                     Progress::Revision(revision(object.resource_version()))
                 }
-                Some(_) => continue,
-                None => match self.stores.get(&target).present() {
-                    Some(shown) => Progress::Deleted(shown.uid().to_owned()),
-                    // It is gone: nothing of it is waited for any more.
+                // It is gone, or the watches do not show it any more.
+                _ => match self.stores.uid(&target) {
+                    Some(shown) => Progress::Gone(shown),
                     None if lagging.contains(&target) => Progress::Revision(0),
                     None => continue,
                 },
             };
             let written_later = match (outcome.written.get(&target), &progress) {
                 (Some(Progress::Revision(written)), Progress::Revision(read)) => written >= read,
-                // What we have deleted or let go of ourselves tells more than that it is gone.
-                (Some(Progress::Deleted(_) | Progress::Released(..)), _) => true,
-                (Some(Progress::Revision(_)) | None, _) => false,
+                // What we have deleted or let go of, unless another object has its name now.
+                (Some(Progress::Deleted(uid) | Progress::Released(uid, _)), Progress::Revision(_)) => {
+                    object.is_none_or(|object| object.uid() == uid)
+                }
+                _ => false,
             };
-            let gone = progress == Progress::Revision(0);
-            if !written_later && (gone || !self.stores.reached(&target, &progress)) {
+            // What was waited for in vain is replaced by what is known now.
+            if !written_later && (lagging.contains(&target) || !self.stores.reached(&target, &progress)) {
                 outcome.seen.insert(target, progress);
             }
         }
+    }
+
+    /// From now on everything is read anew: something is to be destroyed. What was seen until now is not forgotten by the next pass.
+    fn stand_firm(&self, state: &mut PassState) {
+        self.note_seen(state);
+        state.fresh.stand_firm(self.outside.firm_since(self.key));
     }
 
     fn note_end(&self, ended: std::thread::Result<Result<(), Failure>>, outcome: &mut Outcome) {

@@ -111,20 +111,30 @@ pub(super) fn allowed(verdict: &Verdict, serves: bool) -> Condition {
     Condition::new("Allowed", state, reason, message)
 }
 
-pub(super) fn invalid(world: &World) -> Report {
+pub(super) fn invalid(world: &World, pair: Pair<'_>) -> Report {
     let message = "spec.fileSystemID is missing; set it to the ID of an EFS file system, for example fs-0123456789abcdef0";
     let condition = Condition::new("Ready", State::False, FailureReason::Invalid, message);
-    report(world, Pair::default(), condition.warning())
+    report(world, pair, condition.warning())
 }
 
-pub(super) fn namespace_ends(world: &World) -> Report {
+pub(super) fn namespace_ends(world: &World, pair: Pair<'_>) -> Report {
     let message = "the namespace is being deleted: nothing is made in it any more";
-    report(world, Pair::default(), not_ready(SharedVolumeReason::Terminating, message))
+    report(world, pair, not_ready(SharedVolumeReason::Terminating, message))
 }
 
 pub(super) fn unknown(world: &World, pair: Pair<'_>, what: &str, why: &Why) -> Report {
-    let condition = Condition::new("Ready", State::Unknown, SharedVolumeReason::Unknown, unread(what, why));
-    report(world, pair, condition)
+    report(world, pair, unknown_condition(what, why))
+}
+
+/// Volumes or claims cannot be read. What the status names stays: it may be the only proof of whose a volume is.
+pub(super) fn pair_unknown(world: &World, recorded: &SharedVolumeStatus, why: &Why) -> Report {
+    let SharedVolumeStatus { claim_ref, claim_uid, volume_ref, .. } = recorded.clone();
+    let status = SharedVolumeStatus { claim_ref, claim_uid, volume_ref, ..SharedVolumeStatus::default() };
+    report_of(world, &status, unknown_condition("volumes or claims", why))
+}
+
+fn unknown_condition(what: &str, why: &Why) -> Condition {
+    Condition::new("Ready", State::Unknown, SharedVolumeReason::Unknown, unread(what, why))
 }
 
 fn unread(what: &str, why: &Why) -> String {
@@ -166,7 +176,11 @@ fn report(world: &World, pair: Pair<'_>, ready: Condition) -> Report {
         }),
         ..SharedVolumeStatus::default()
     };
-    let mut report = Report::new(&status).condition(ready);
+    report_of(world, &status, ready)
+}
+
+fn report_of(world: &World, status: &SharedVolumeStatus, ready: Condition) -> Report {
+    let mut report = Report::new(status).condition(ready);
     if !world.duplicates.is_empty() {
         let message = format!(
             "SharedVolume {} of this namespace uses the same file system and access point; a pod that mounts both may hang, so use one of them",

@@ -50,6 +50,11 @@ impl<'a> Found<'a> {
         self.claim.is_some() || !self.volumes.is_empty()
     }
 
+    /// Whether a volume is ours in the narrow sense.
+    fn is_ours(&self, volume: &VolumeFacts) -> bool {
+        self.volumes_ours.iter().any(|own| own.identity.uid == volume.identity.uid)
+    }
+
     /// Whether any of it is being deleted: then all of it goes.
     fn is_leaving(&self) -> bool {
         self.claim.is_some_and(|claim| claim.deleting.is_some())
@@ -127,7 +132,7 @@ fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
     if shared.deleting.is_some() {
         return deleting(subject, world, &found, now);
     }
-    Plan::none().status(conditions::invalid(world))
+    Plan::none().status(conditions::invalid(world, found.pair()))
 }
 
 /// Makes a pair for the data that it wants, where it has none that serves.
@@ -160,7 +165,8 @@ fn serve(
     if let Some(begun) = begun_pair(subject, found, data) {
         if world.namespace_ends {
             // A new namespace of the same name would not wake us.
-            return Plan::none().wake_after(IN_THE_WAY).status(conditions::namespace_ends(world));
+            let report = conditions::namespace_ends(world, found.pair());
+            return Plan::none().wake_after(IN_THE_WAY).status(report);
         }
         let [volume_step, claim_step] = make(subject, data, begun);
         // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
@@ -170,13 +176,14 @@ fn serve(
     tear_down(world, found, now)
 }
 
-/// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; all else serves nobody and goes, whatever is in
-/// the way: half a pair, what is being deleted already, and what an earlier SharedVolume of this name has left.
+/// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; so does a volume of aws-efs-operator's that is
+/// bound to the claim at our name. All else serves nobody and goes, whatever is in the way: half a pair, what is being deleted already,
+/// and what an earlier SharedVolume of this name has left.
 fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: Timestamp) -> Plan {
     let kept = live_pair(subject, found);
     let mut rest = kept.map_or_else(|| found.clone(), |kept| found.without(kept));
     let standing = world.claim.known().and_then(Option::as_ref);
-    rest.volumes.retain(|volume| !is_used_by_another(volume, standing));
+    rest.volumes.retain(|volume| !is_bound_to_standing_claim(volume, standing));
     let rest = &rest;
     let report = match (found.foreign.first(), kept) {
         (Some(thing), _) => conditions::conflict(world, found.pair(), thing),
@@ -195,9 +202,9 @@ fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: 
     plan.status(report)
 }
 
-/// Whether a volume that aws-efs-operator made is bound to the claim that stands there, whose labels somebody has taken off: pods may
-/// use it.
-fn is_used_by_another(volume: &VolumeFacts, standing: Option<&ClaimFacts>) -> bool {
+/// Whether aws-efs-operator made this volume and it is bound to the claim that stands at our name: pods may use it, whoever owns the claim
+/// now.
+fn is_bound_to_standing_claim(volume: &VolumeFacts, standing: Option<&ClaimFacts>) -> bool {
     let uid = standing.map(|claim| &claim.identity.uid);
     volume.marks.owner_uid.is_none() && uid.is_some() && volume.bound_to() == uid
 }
@@ -256,8 +263,8 @@ fn classify<'a>(subject: &Subject, world: &'a World) -> Option<Found<'a>> {
 /// Something is not known: nothing is done, and the status says what is missing unless it is only a matter of moments.
 fn undecided(subject: &Subject, world: &World) -> Plan {
     match (world.claim.why().or(world.volumes.why()), &subject.object) {
-        (Some(why @ (Why::NotServed | Why::Unreachable(_))), Some(_)) => {
-            Plan::none().status(conditions::unknown(world, Pair::default(), "volumes or claims", why))
+        (Some(why @ (Why::NotServed | Why::Unreachable(_))), Some(shared)) => {
+            Plan::none().status(conditions::pair_unknown(world, &shared.status, why))
         }
         _ => Plan::none(),
     }
@@ -318,9 +325,9 @@ fn live_pair<'a>(subject: &Subject, found: &Found<'a>) -> Option<(&'a VolumeFact
     // A predecessor's claim is taken over only together with its volume, and only if nobody of our engine owned it:
     // an earlier SharedVolume's pair was promised to go.
     let unowned = claim.marks.owner_uid.is_none() && volume.marks.owner_uid.is_none();
-    // Users can write the marks of their claims, and not those of volumes: one that is a predecessor's stays that one's.
-    let own = found.volumes_ours.iter().any(|own| own.identity.uid == volume.identity.uid);
-    let ours = found.claim_ours && (own || volume.marks.owner_uid.is_none());
+    // Users can write the marks of claims but not those of volumes, so the marks of the claim are not enough: a predecessor's volume
+    // stays the predecessor's.
+    let ours = found.claim_ours && (found.is_ours(volume) || volume.marks.owner_uid.is_none());
     (ours || unowned).then_some((*volume, claim))
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Fresh {
     pub unserved: BTreeSet<Kind>,
     /// Lists.
     pub lists: BTreeMap<Listing, List>,
+    /// When a server has last read again what the caches do not show for long.
+    pub reread_at: Option<Timestamp>,
 }
 
 impl Fresh {
@@ -176,8 +178,9 @@ impl<'a> View<'a> {
         self.mine_as(kind, |object| object)
     }
 
-    /// The same, each as what is made of it. For thousands: the objects themselves take many times the memory.
-    pub fn mine_as<T>(&self, kind: &Kind, make: impl Fn(Object) -> T) -> Seen<Vec<T>> {
+    /// The same, each as what is made of it. For kinds with thousands of objects: one object at a time is in memory. The cache is locked
+    /// meanwhile, so what is made depends on the object alone.
+    pub fn mine_as<T>(&self, kind: &Kind, make: fn(Object) -> T) -> Seen<Vec<T>> {
         let subject = self.subject.and_then(|subject| self.fresh.objects.get(subject)?.0.as_ref());
         let listing = |store: &Store| {
             let mut listing = store.watch().scope().listing();
@@ -193,8 +196,8 @@ impl<'a> View<'a> {
             listing.labels = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
             listing
         };
-        let cached = |store: &Store| store.waking(self.key, &make);
-        self.members(kind, listing, cached, |store, object| store.would_wake(object, self.key), &make)
+        let cached = |store: &Store| store.waking(self.key, make);
+        self.members(kind, listing, cached, |store, object| store.would_wake(object, self.key), make)
     }
 
     /// The first members of a group of a watched kind, [`GROUP_SHOWN`] of them: a group may have thousands.

@@ -107,13 +107,14 @@ impl Pass<'_> {
         if needs_firm_ground {
             // Once in a pass. What else has failed fails again then, and is reported.
             outcome.failures.clear();
-            fresh.stand_firm(self.outside.firm_since(self.key));
+            self.stand_firm(state);
             return Ok(false);
         }
         if acted && fresh.firm.is_some() {
             // It took its time: what was read before it is not firm any more.
-            fresh.stand_firm(self.outside.firm_since(self.key));
+            self.stand_firm(state);
         }
+        let PassState { fresh, outcome, .. } = state;
         current &= outdated.is_empty();
         // Only now: a read that fails must not make us forget what the other steps have done.
         for target in outdated {

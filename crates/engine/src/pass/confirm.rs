@@ -23,20 +23,20 @@ impl Pass<'_> {
         prune: Option<&Stage>,
         state: &mut PassState,
     ) -> Result<bool, Failure> {
-        let fresh = &mut state.fresh;
         let steps = plan.steps().chain(prune.iter().flat_map(|stage| &stage.steps));
         let destroying: Vec<&Step> = steps.filter(|step| step.destroys()).collect();
         let releases = plan.finalizer == Finalizer::Release;
-        if fresh.firm.is_some() || (destroying.is_empty() && !releases) {
+        if state.fresh.firm.is_some() || (destroying.is_empty() && !releases) {
             return Ok(true);
         }
         let deleting = looked.subject.as_ref().filter(|subject| subject.deleting());
         let with_owner: Option<Vec<&Deletion>> = destroying.into_iter().map(with_owner).collect();
         let with_owner = with_owner.filter(|_| !releases);
         let (Some(deleting), Some(deletions)) = (deleting, with_owner) else {
-            fresh.stand_firm(self.outside.firm_since(self.key));
+            self.stand_firm(state);
             return Ok(false);
         };
+        let fresh = &mut state.fresh;
         if deletions.into_iter().all(|deletion| self.is_marked(deletion, deleting.uid(), fresh)) {
             return Ok(true);
         }

@@ -76,7 +76,7 @@ impl Pass<'_> {
         Err(Failure::bug(format!("{} never stops asking about {}", self.controller.name(), self.key)))
     }
 
-    /// Reads what this pass wrote last time and the caches do not show yet. Much of one kind is read as lists.
+    /// Reads what the pass before has written or read and the caches do not show yet. Much of one kind is read as lists.
     pub(super) async fn read_lagging(&self, fresh: &mut Fresh) -> Result<(), Failure> {
         let mut by_kind: BTreeMap<&Kind, Vec<&ObjectRef>> = BTreeMap::new();
         for target in self.lagging {

@@ -70,6 +70,7 @@ impl Pass<'_> {
         progress: Progress,
     ) {
         if self.stores.shows(&target, object) {
+            outcome.seen.remove(&target);
             outcome.written.insert(target, progress);
         } else {
             outcome.unwatched = true;

@@ -1,7 +1,7 @@
 //! When each key has its next pass. A pure state machine over a clock that is handed in: no tasks, no IO.
 //!
-//! One pass per key at a time. A key whose last pass wrote something stays queued, holding no worker, until the caches
-//! have reached those writes. A key that failed waits out its backoff; only news from the user shortens that.
+//! One pass per key at a time. A key whose last pass has written or read something that the caches do not show yet stays queued,
+//! holding no worker, until they do. A key that failed waits out its backoff; only news from the user shortens that.
 //! A key that has just had a pass rests a moment, so that a burst of events costs one pass more and not ten. A status that only
 //! shows progress waits: at least a second, and then for its turn among the others. Then it is due: its key is woken, and the
 //! next pass over it writes it.
@@ -17,6 +17,8 @@ use crate::store::Progress;
 
 /// How long a pass waits for the caches before it reads live.
 const GATE: Duration = Duration::from_secs(5);
+/// How long the next ones wait, which read the same live again: events of other kinds may come all the time.
+const GATE_AGAIN: Duration = Duration::from_secs(1);
 /// How often it looks meanwhile whether they have come far enough.
 const GATE_LOOK: Duration = Duration::from_millis(500);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
@@ -96,7 +98,7 @@ enum StatusWait {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Turn {
     pub key: Key,
-    /// Own writes that the caches have not reached in time: to be read live.
+    /// What the pass before has written or read and the caches do not show yet: to be read live.
     pub lagging: Vec<ObjectRef>,
     pub failures: u32,
     pub status_due: bool,
@@ -149,7 +151,7 @@ impl Queue {
         }
     }
 
-    /// The next key to run. `reached` tells whether the caches have come as far as a write.
+    /// The next key to run. `reached` tells whether the caches have come as far as something that was written or read.
     pub fn next(&mut self, now: Instant, reached: impl Fn(&ObjectRef, &Progress) -> bool) -> Option<Turn> {
         while let Some((at, key)) = self.timers.first().cloned() {
             if at > now {
@@ -203,14 +205,17 @@ impl Queue {
         slot.running = false;
         if !ended.gate.is_empty() {
             let before: BTreeMap<ObjectRef, Progress> = slot.gate.drain(..).collect();
-            // What was waited for in vain is not waited for again: it is read live.
-            let more = ended.gate.iter().any(|(target, progress)| before.get(target) != Some(progress));
-            let kept = before.into_iter().filter(|(target, _)| !ended.gate.contains_key(target));
-            slot.gate = kept.collect();
+            // The wait begins again only when there is something new to wait for; what the caches still lack then waits with it.
+            let is_new = ended.gate.iter().any(|(target, progress)| before.get(target) != Some(progress));
+            let still_missing = before.into_iter().filter(|(target, _)| !ended.gate.contains_key(target));
+            slot.gate = still_missing.collect();
             slot.gate.extend(ended.gate);
-            if more {
+            if is_new {
                 slot.gate_until = Some(now + GATE);
             }
+        }
+        if !slot.gate.is_empty() && slot.gate_until.is_none() {
+            slot.gate_until = Some(now + GATE_AGAIN);
         }
         let status = match (ended.status, slot.status) {
             (StatusOutcome::Reported, _) => StatusWait::None,

@@ -301,7 +301,7 @@ impl Runner {
                     wake_after: outcome.wake_after,
                     status: outcome.status,
                     parked: outcome.parked,
-                    // What was seen is newer than what was written, where both are known.
+                    // Where an object is in both, what was seen is newer: see `Pass::note_seen`.
                     gate: outcome.written.into_iter().chain(outcome.seen).collect(),
                     forget: false,
                     jitter: self.shared.runtime.fraction(),

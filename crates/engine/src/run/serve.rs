@@ -121,10 +121,12 @@ pub struct Server<S> {
     runtime: Runtime,
     metrics: Metrics,
     changes: Arc<Changes>,
+    /// Names of watched kinds that were read and not found, and how many such reads may still be made.
     absent: Absent,
-    /// The same of kinds that are not watched, which are always read: who invents names of theirs takes nothing from the others.
+    /// How many reads of kinds that are not watched, which are always read, may still find nothing: who invents names of theirs takes
+    /// nothing from the others.
     unwatched: Absent,
-    /// The same of lists.
+    /// How many lists may still find nothing.
     lists: Absent,
 }
 
@@ -288,14 +290,17 @@ impl<S: Service> Server<S> {
                 Reply::Now(reply) => return Ok(reply),
                 Reply::Later { otherwise } => otherwise,
             };
-            let left = || within.saturating_sub(started.elapsed());
-            self.wait(changes, fresh, left()).await;
-            // The first change is answered at once; many are not worth a look each.
-            tokio::time::sleep(std::mem::replace(&mut pause, PAUSE).min(left())).await;
+            // A last look, at what has told of itself to nobody, is a moment before the time is over.
+            let left = || within.saturating_sub(PAUSE).saturating_sub(started.elapsed());
             if left().is_zero() {
                 return Ok(otherwise);
             }
-            self.catch_up(fresh).await;
+            self.wait(changes, fresh, left()).await;
+            // The first change is answered at once; many are not worth a look each.
+            tokio::time::sleep(std::mem::replace(&mut pause, PAUSE).min(left())).await;
+            if !left().is_zero() {
+                self.catch_up(fresh).await;
+            }
         }
     }
 
@@ -307,7 +312,7 @@ impl<S: Service> Server<S> {
     }
 
     /// Keeps of what was read or written what the caches do not show yet; the rest may have changed. What they do not show for long is
-    /// read again: they may never show it, when it is gone. What cannot be read stays as it was.
+    /// read again: they may never show it, when it is gone. What cannot be read stays as it was, and is tried again after as long.
     async fn catch_up(&self, fresh: &mut Fresh) {
         *fresh = self.not_shown_yet(std::mem::take(fresh));
         let now = self.runtime.now();
@@ -318,6 +323,10 @@ impl<S: Service> Server<S> {
             .filter(|(_, (_, read_at))| is_old(*read_at))
             .map(|(target, _)| target.clone())
             .collect();
+        if old.is_empty() || fresh.reread_at.is_some_and(|at| !is_old(at)) {
+            return;
+        }
+        fresh.reread_at = Some(now);
         for target in old {
             let _ = refresh(&*self.cluster, fresh, target, now).await;
         }
@@ -384,7 +393,7 @@ impl<S: Service> Server<S> {
             }
             None => self.stores.get(target).present().is_some(),
         });
-        Fresh { objects: fresh.objects, ..Fresh::default() }
+        Fresh { objects: fresh.objects, reread_at: fresh.reread_at, ..Fresh::default() }
     }
 
     async fn look(

@@ -187,11 +187,11 @@ impl Store {
             && entry.is_indexed_like(&new)
         {
             // A relist repeats what is known, and a change outside of what is looked at is no change: neither is news.
-            let same = entry.same(&new);
-            if !same || (entry.revision != revision && !self.watch.kept.ignores_versions()) {
+            let same_version = entry.revision == revision || self.watch.kept.ignores_versions();
+            if entry.uid != new.uid || entry.doc != new.doc || !same_version {
                 woken.add(&key, &new.wakes);
             }
-            // In its place: to take thousands of objects out of one index, one by one, and to put them back costs the square.
+            // Where it is: to remove each of thousands from one sorted index and to insert it again takes quadratic time.
             *entry = new;
             return woken;
         }
@@ -279,10 +279,15 @@ impl Store {
         let Some(shown) = inner.relisted.take() else { return Woken::default() };
         let gone: Vec<Key> = inner.objects.keys().filter(|key| !shown.contains(key)).cloned().collect();
         let mut woken = Woken::default();
+        let mut shrunk = BTreeMap::new();
         for key in gone {
             if let Some((group, place)) = inner.remove(&key, &mut woken) {
-                inner.wake_group(&group, place, &mut woken);
+                let first = shrunk.entry(group).or_insert(place);
+                *first = place.min(*first);
             }
+        }
+        for (group, place) in shrunk {
+            inner.wake_group(&group, place, &mut woken);
         }
         inner.progress = inner.progress.max(inner.relisted_to);
         let unreadable = !inner.unreadable.is_empty();
@@ -429,10 +434,15 @@ impl Store {
         itself || inner.by_wake.contains_key(key)
     }
 
-    /// Whether the cache has come as far as a write of ours to this object.
-    pub(crate) fn reached(&self, key: &Key, written: &Progress) -> bool {
+    /// The uid of an object.
+    pub(crate) fn uid(&self, key: &Key) -> Option<String> {
+        self.read().objects.get(key).map(|entry| entry.uid.to_string())
+    }
+
+    /// Whether the cache has come as far as a write of ours to this object, or as what was read of it.
+    pub(crate) fn reached(&self, key: &Key, progress: &Progress) -> bool {
         let inner = self.read();
-        match written {
+        match progress {
             Progress::Revision(wanted) => {
                 inner.progress >= *wanted
                     || inner.objects.get(key).is_some_and(|entry| entry.revision >= *wanted)
@@ -440,6 +450,7 @@ impl Store {
             Progress::Deleted(uid) => {
                 inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.deleting.is_some())
             }
+            Progress::Gone(uid) => inner.objects.get(key).is_none_or(|e| *e.uid != **uid),
             Progress::Released(uid, held) => {
                 inner.objects.get(key).is_none_or(|e| *e.uid != **uid || e.revision > *held)
             }
@@ -474,6 +485,8 @@ pub(crate) enum Progress {
     Revision(u64),
     /// This uid is gone or going.
     Deleted(String),
+    /// This uid is gone.
+    Gone(String),
     /// This uid is gone, or newer than the revision in which it still had our finalizer. It was going before, so that tells nothing.
     Released(String, u64),
 }
@@ -582,11 +595,6 @@ fn news_mark(object: &Object) -> u64 {
 }
 
 impl Entry {
-    /// Whether another version of the object says the same.
-    fn same(&self, other: &Self) -> bool {
-        self.uid == other.uid && self.doc == other.doc
-    }
-
     /// Whether another version of the object stands at the same places of all indexes.
     fn is_indexed_like(&self, other: &Self) -> bool {
         self.wakes == other.wakes && self.group == other.group && self.topics == other.topics

@@ -55,6 +55,11 @@ impl Stores {
         seen
     }
 
+    /// The uid of an object that some cache shows.
+    pub(crate) fn uid(&self, target: &ObjectRef) -> Option<String> {
+        self.of(&target.kind).iter().find_map(|store| store.uid(&target.key))
+    }
+
     /// The objects of a kind that wake a key.
     pub(crate) fn waking(&self, kind: &Kind, key: &Key) -> Seen<BTreeMap<Key, Object>> {
         self.together(kind, |store| store.waking(key, |object| object))
@@ -106,10 +111,11 @@ impl Stores {
         self.of(kind).iter().any(|store| store.watch().is_ours(name))
     }
 
-    /// Whether the caches have come as far as a write of ours. What no watch can show is not waited for.
-    pub(crate) fn reached(&self, target: &ObjectRef, written: &Progress) -> bool {
+    /// Whether the caches have come as far as what was written or read. What no watch can show is not waited for. Also asks caches
+    /// whose labels leave the object out, because its labels are not known here: that may cost a wait, never a wrong decision.
+    pub(crate) fn reached(&self, target: &ObjectRef, progress: &Progress) -> bool {
         let mut holding = self.of(&target.kind).iter().filter(|store| store.may_hold(&target.key));
-        holding.all(|store| store.reached(&target.key, written))
+        holding.all(|store| store.reached(&target.key, progress))
     }
 
     /// What all caches of a kind say, each object once. Not known while one of them knows nothing.

@@ -4,7 +4,7 @@ use aquifer_base::Uid;
 use aquifer_engine::Key;
 
 use crate::volumes::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
-use crate::volumes::names::claim_name;
+use crate::volumes::names::{claim_name, volume_name};
 
 /// Whose a volume or claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Proofs<'a> {
 }
 
 /// Whose a volume is. That the status recorded its uid proves it together with the claim that the volume is for, also where an
-/// administrator has damaged its marks: no user can write a status, and only what is ours is recorded there.
+/// administrator has damaged its marks: no user can write a status (proved by the tests `user_roles`), and only what is ours is recorded there.
 pub(super) fn volume_belongs(
     volume: &VolumeFacts,
     key: &Key,
@@ -42,6 +42,8 @@ pub(super) fn volume_belongs(
     match by_marks(&volume.marks, key, uid) {
         // aws-efs-operator mixed up `a-b/c` and `a/b-c`; the claim that a volume is for shows which one it belongs to.
         Belongs::Predecessors if for_ours == Some(false) => Belongs::Foreign,
+        // An administrator has copied our marks to a volume that serves another claim.
+        Belongs::Ours if for_ours == Some(false) && volume.name != volume_name(key) => Belongs::Foreign,
         belongs => belongs,
     }
 }

@@ -399,6 +399,32 @@ async fn a_volume_whose_mark_was_damaged_is_ours_because_the_status_names_it() {
 }
 
 #[tokio::test]
+async fn a_volume_whose_mark_was_damaged_while_volumes_could_not_be_read_is_still_ours() {
+    let sim = ready().await;
+    let before = (uid(&sim, &volume()), uid(&sim, &claim()));
+    sim.model.edit(&volume(), |doc| doc["metadata"]["labels"][OWNER_UID] = json!("not-the-uid"));
+    sim.model.serve(&VOLUME, false);
+    settle(&sim).await;
+    assert_eq!(reason_of(&sim), "Unknown");
+    sim.model.serve(&VOLUME, true);
+    settle(&sim).await;
+    assert_eq!((uid(&sim, &volume()), uid(&sim, &claim())), before, "{:?}", sim.model.log());
+    assert_eq!(reason_of(&sim), "Bound");
+}
+
+#[tokio::test]
+async fn a_volume_of_another_claim_is_not_ours_although_it_carries_our_marks() {
+    let sim = ready().await;
+    let mut other = sim.model.object(&volume()).unwrap().0;
+    other["metadata"]["name"] = json!("pv-of-another-team");
+    other["spec"]["claimRef"] = json!({"namespace": "another-team", "name": "pvc-data", "uid": "theirs"});
+    sim.model.put(&VOLUME, other);
+    settle(&sim).await;
+    assert!(sim.model.object(&VOLUME.at("", "pv-of-another-team")).is_some(), "{:?}", sim.model.log());
+    assert_eq!(reason_of(&sim), "Bound");
+}
+
+#[tokio::test]
 async fn the_status_names_nothing_that_a_predecessor_has_left() {
     // Held by a pod, so that it is seen for long; and with something else in the way.
     let writer = json!({"metadata": {"namespace": "team", "name": "writer"},

@@ -1,4 +1,4 @@
-//! What a pass reads of its own writes that the caches lack.
+//! What a pass reads because the caches lack it, and what the next one waits for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -130,13 +130,16 @@ async fn a_kind_that_only_a_read_misses_is_looked_for_again() {
     assert!(unanswered(unwatched.at("ns", "x")).await, "there is no watch to tell");
 }
 
-/// Reads nothing, and writes.
-struct Unreadable<'a>(&'a Model);
+/// Reads nothing but one object, if any, and writes.
+struct Unreadable<'a>(&'a Model, Option<ObjectRef>);
 
 #[async_trait]
 impl Cluster for Unreadable<'_> {
-    async fn get(&self, _: &ObjectRef) -> Result<Option<Object>, ApiError> {
-        Err(ApiError::Unavailable("no answer".into()))
+    async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        match &self.1 {
+            Some(readable) if readable == target => self.0.get(target).await,
+            _ => Err(ApiError::Unavailable("no answer".into())),
+        }
     }
     async fn list(&self, _: &Listing) -> Result<Vec<Object>, ApiError> {
         Err(ApiError::Unavailable("no answer".into()))
@@ -158,7 +161,7 @@ async fn what_a_stage_has_written_is_known_although_a_read_after_it_fails() {
         Step::Record(Record::new(SUBJECT.at("ns", "x"), seen).set("intent", &"late"))
     };
     let controller = Odd(move |subject: &Known| Plan::none().stage(vec![outdated(subject), apply()]));
-    let (around, cluster, stores) = (Around::default(), Unreadable(&model), stores(&model));
+    let (around, cluster, stores) = (Around::default(), Unreadable(&model, None), stores(&model));
     let outcome = around.pass(&controller, &cluster, &stores).run().await;
     assert!(model.object(&child()).is_some() && !outcome.failures.is_empty(), "{outcome:?}");
     assert!(
@@ -191,6 +194,30 @@ async fn what_a_pass_has_read_and_the_caches_do_not_show_yet_is_waited_for_by_th
 }
 
 #[tokio::test]
+async fn what_a_pass_has_read_before_something_is_to_be_destroyed_is_waited_for_although_it_gets_no_further()
+{
+    let model = model();
+    make(&model, &[child()]);
+    let (stores, old) = (stores(&model), model.object(&child()).unwrap().identity());
+    model.edit(&child(), |doc| doc["data"] = json!({"a": "1"}));
+    let first = AtomicUsize::new(0);
+    let controller = Odd(move |subject: &Known| {
+        if first.fetch_add(1, Ordering::Relaxed) > 0 {
+            // Before this everything is read anew, and nothing can be read.
+            return Plan::none().stage(vec![Step::delete(CHILD.at("ns", "other"), subject.identity())]);
+        }
+        let patch = json!({"data": {"b": "1"}}).as_object().cloned().unwrap_or_default();
+        let amend = crate::plan::Amend { target: child(), seen: old.clone(), patch, status: false };
+        Plan::none().stage(vec![Step::Amend(amend)])
+    });
+    let (around, cluster) = (Around::default(), Unreadable(&model, Some(child())));
+    let outcome = around.pass(&controller, &cluster, &stores).run().await;
+    assert!(!outcome.failures.is_empty(), "{outcome:?}");
+    let now = Progress::Revision(revision(model.object(&child()).unwrap().resource_version()));
+    assert_eq!(outcome.seen.get(&child()), Some(&now), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn a_write_of_a_pass_is_waited_for_although_it_has_read_the_object_before() {
     let model = model();
     let stores = stores(&model);
@@ -204,16 +231,105 @@ async fn a_write_of_a_pass_is_waited_for_although_it_has_read_the_object_before(
     assert_eq!(outcome.seen.get(&subject), None, "the write is newer than what was read: {outcome:?}");
 }
 
+/// What the next pass waits for of the child, which this one reads after these changes; the caches show it as it was before.
+async fn awaited(before: impl FnOnce(&Model), then: impl FnOnce(&Model)) -> (Option<Progress>, String) {
+    let model = model();
+    make(&model, &[child()]);
+    before(&model);
+    let uid = model.object(&child()).unwrap().uid().to_owned();
+    let stores = stores(&model);
+    then(&model);
+    let nothing = |_: &Known| Plan::none();
+    let outcome = pass_on(&model, &stores, &[child()], nothing, 0, false).await;
+    (outcome.seen.get(&child()).cloned(), uid)
+}
+
 #[tokio::test]
 async fn what_a_pass_has_seen_to_be_gone_is_waited_for_where_the_caches_still_show_it() {
-    let (model, target) = (model(), child());
-    make(&model, std::slice::from_ref(&target));
-    let uid = model.object(&target).unwrap().uid().to_owned();
+    let (awaited_of_deleted, uid) = awaited(|_| {}, |model| _ = model.delete(&child())).await;
+    assert_eq!(awaited_of_deleted, Some(Progress::Gone(uid)));
+    // That the caches show it as being deleted is less than was seen.
+    let deleting = |model: &Model| {
+        model.edit(&child(), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
+        model.delete(&child());
+    };
+    let released = |model: &Model| _ = model.edit(&child(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    let (awaited_of_deleting, uid) = awaited(deleting, released).await;
+    assert_eq!(awaited_of_deleting, Some(Progress::Gone(uid)));
+}
+
+#[tokio::test]
+async fn what_a_pass_has_seen_to_leave_the_watches_is_waited_for() {
+    let model = model();
+    let labels = json!({"of": "us"});
+    model.put(&CHILD, json!({"metadata": {"namespace": "ns", "name": "child", "labels": labels}}));
+    let mut stores = Stores::default();
+    let children = Watch::children(CHILD).labelled("of=us");
+    for (watch, shown) in [(Watch::subjects(SUBJECT), SUBJECT.at("ns", "x")), (children, child())] {
+        let store = Store::new(watch);
+        store.relist_begins();
+        store.upsert(model.object(&shown).unwrap(), Timestamp::UNIX_EPOCH);
+        store.relist_ends(Timestamp::UNIX_EPOCH);
+        stores.add(Arc::new(store));
+    }
+    model.edit(&child(), |doc| doc["metadata"]["labels"] = json!({"of": "another"}));
+    let outcome = pass_on(&model, &stores, &[child()], |_: &Known| Plan::none(), 0, false).await;
+    let uid = model.object(&child()).unwrap().uid().to_owned();
+    assert_eq!(outcome.seen.get(&child()), Some(&Progress::Gone(uid)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn another_object_at_a_name_that_a_pass_has_deleted_is_waited_for() {
+    let model = model();
+    make(&model, &[child()]);
+    let old = model.object(&child()).unwrap().identity();
     let stores = stores(&model);
-    model.delete(&target);
+    let now = Arc::clone(&model);
+    let plan = move |_: &Known| {
+        if now.object(&child()).is_none_or(|child| child.identity() != old) {
+            return Plan::none();
+        }
+        let patch = json!({"data": {"b": "1"}}).as_object().cloned().unwrap_or_default();
+        // This is refused, so that the child is read again.
+        let amend = crate::plan::Amend { target: child(), seen: old.clone(), patch, status: false };
+        Plan::none().stage(vec![Step::delete(child(), old.clone())]).stage(vec![Step::Amend(amend)])
+    };
+    let (around, controller) = (Around::default(), Odd(plan));
+    let cluster = Replaces(&model);
+    let outcome = around.pass(&controller, &cluster, &stores).run().await;
+    let new = model.object(&child()).expect("it is there again");
+    let wanted = Progress::Revision(revision(new.resource_version()));
+    assert_eq!(outcome.seen.get(&child()), Some(&wanted), "{outcome:?}");
+}
+
+/// Puts another child where one was deleted, at once.
+struct Replaces<'a>(&'a Model);
+
+#[async_trait]
+impl Cluster for Replaces<'_> {
+    async fn get(&self, target: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        self.0.get(target).await
+    }
+    async fn list(&self, listing: &Listing) -> Result<Vec<Object>, ApiError> {
+        self.0.list(listing).await
+    }
+    async fn secret(&self, secret: &Key) -> Result<Option<StoredSecret>, ApiError> {
+        self.0.secret(secret).await
+    }
+    async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {
+        let written = self.0.write(write).await;
+        if write.target == child() && self.0.object(&child()).is_none() {
+            make(self.0, &[child()]);
+        }
+        written
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_shows_and_is_not_there_is_not_waited_for() {
+    let model = model();
+    let stores = stores(&model);
     let nothing = |_: &Known| Plan::none();
-    let outcome = pass_on(&model, &stores, std::slice::from_ref(&target), nothing, 0, false).await;
-    assert_eq!(outcome.seen.get(&target), Some(&Progress::Deleted(uid)));
     let unseen = CHILD.at("ns", "never-seen");
     let outcome = pass_on(&model, &stores, std::slice::from_ref(&unseen), nothing, 0, false).await;
     assert_eq!(outcome.seen.get(&unseen), Some(&Progress::Revision(0)), "nothing of it is waited for");

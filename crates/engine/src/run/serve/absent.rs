@@ -54,8 +54,8 @@ pub(super) enum Looked<'a> {
     Unknown(Reading<'a>),
 }
 
-/// A read that is on its way. Who makes it says what came of it: only one that finds something costs nothing in the end, and one that
-/// is dropped has failed.
+/// A read that is on its way. Who makes it says what came of it: only one that finds something costs nothing in the end. One that
+/// is dropped has failed, or has found nothing that is remembered.
 pub(super) struct Reading<'a> {
     absent: &'a Absent,
     /// How often something had been forgotten when it began.

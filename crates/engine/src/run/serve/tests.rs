@@ -1,9 +1,12 @@
 //! What a server goes on with between two looks.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
+use crate::cluster::{ApiError, Listing, Write};
 use crate::model::Model;
 use crate::object::{Kind, Object};
 
@@ -151,6 +154,76 @@ async fn a_reply_does_not_outlive_its_time_however_much_changes() {
         replied = server.handle(&(), within) => assert_eq!(replied, Ok(())),
     }
     assert!(begun.elapsed() < within + Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+/// Waits for a sign that nobody tells of.
+struct WaitsForSign(AtomicBool);
+
+impl Service for WaitsForSign {
+    type Request = ();
+    type Reply = bool;
+
+    fn name(&self) -> &'static str {
+        "waits-for-sign"
+    }
+    fn owner(&self, (): &()) -> (Key, Option<Uid>) {
+        (Key::namespaced("ns", "x"), None)
+    }
+    fn answer(&self, (): &(), _: &View<'_>, _: Timestamp) -> Answer<bool> {
+        let there = self.0.load(Ordering::Relaxed);
+        if there { Answer::now(true) } else { Answer::later(false) }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_a_last_look_before_the_time_is_over_although_nothing_told_of_a_change() {
+    let cluster: Arc<dyn Cluster> = Arc::new(Model::default());
+    let server = Server::new(WaitsForSign(false.into()), cluster, Stores::default(), Runtime::system());
+    let within = Duration::from_secs(2);
+    let begun = tokio::time::Instant::now();
+    let sign = async {
+        tokio::time::sleep(within / 2).await;
+        server.service.0.store(true, Ordering::Relaxed);
+    };
+    let (replied, ()) = tokio::join!(server.handle(&(), within), sign);
+    assert_eq!(replied, Ok(true));
+    assert!(begun.elapsed() <= within, "{:?}", begun.elapsed());
+}
+
+/// Counts reads, which all fail.
+#[derive(Default)]
+struct Silent(AtomicUsize);
+
+#[async_trait]
+impl Cluster for Silent {
+    async fn get(&self, _: &ObjectRef) -> Result<Option<Object>, ApiError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(ApiError::Unavailable("no answer".into()))
+    }
+    async fn list(&self, _: &Listing) -> Result<Vec<Object>, ApiError> {
+        Err(ApiError::Unavailable("no answer".into()))
+    }
+    async fn secret(&self, _: &Key) -> Result<Option<crate::secret::StoredSecret>, ApiError> {
+        Err(ApiError::Unavailable("no answer".into()))
+    }
+    async fn write(&self, _: &Write) -> Result<Option<Object>, ApiError> {
+        Err(ApiError::Unavailable("no answer".into()))
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_again_is_not_read_at_every_change() {
+    let mut stores = Stores::default();
+    stores.add(store("a=1", &object(90)));
+    let cluster = Arc::new(Silent::default());
+    let server = Server::new(Finds, Arc::clone(&cluster) as Arc<dyn Cluster>, stores, Runtime::system());
+    let mut fresh = Fresh::default();
+    fresh.objects.insert(KIND.at("ns", "x"), (Some(object(100)), Timestamp::UNIX_EPOCH));
+    for _ in 0..10 {
+        server.catch_up(&mut fresh).await;
+    }
+    assert_eq!(cluster.0.load(Ordering::Relaxed), 1);
+    assert_eq!(fresh.objects.len(), 1, "what cannot be read stays as it was");
 }
 
 /// Amends what decides whether an object goes.
