@@ -165,6 +165,35 @@ async fn a_composed_secret_follows_its_sources_and_its_arguments_and_is_left_alo
     assert_eq!(fresh.model.revision(), before);
 }
 
+#[tokio::test]
+async fn a_composed_secret_that_lost_a_mark_of_its_owner_gets_it_back() {
+    let made = SECRET.at("ns", "made");
+    for mark in [crate::intent::OWNER, crate::intent::OWNER_KIND] {
+        let bench = Bench::new();
+        bench.put_secret("one", "1");
+        bench.put_secret("two", "2");
+        assert!(matches!(bench.step(seal("a")).await, Done::Wrote(..)));
+        let before = bench.model.object(&made).unwrap().annotation(mark).map(str::to_owned);
+        assert!(before.is_some(), "{mark}");
+        let other = "another.kind";
+        bench.model.edit(&made, |doc| doc["metadata"]["annotations"][mark] = json!(other));
+        let done = bench.step(seal("a")).await;
+        assert!(matches!(done, Done::Wrote(..)), "{mark}: {done:?}");
+        let after = bench.model.object(&made).unwrap().annotation(mark).map(str::to_owned);
+        assert_eq!(after, before, "{mark}");
+    }
+}
+
+#[tokio::test]
+async fn a_composed_secret_that_is_stored_otherwise_is_told_as_altered() {
+    let bench = Bench::new();
+    bench.put_secret("one", "1");
+    bench.put_secret("two", "2");
+    bench.model.alter(&SECRET.at("ns", "made"), |doc| doc["data"]["joined"] = encoded_text("altered"));
+    let done = bench.step(seal("a")).await;
+    assert!(matches!(&done, Done::Altered(_, _, failure) if failure.class == Class::Altered), "{done:?}");
+}
+
 fn encoded_text(text: &str) -> Value {
     json!(k8s_openapi::ByteString(text.as_bytes().to_vec()))
 }
@@ -278,6 +307,27 @@ async fn what_cannot_be_changed_in_place_goes_only_where_allowed_on_firm_ground_
     let gone = bench.step_on(replace(Recreate::Allowed, &uid), &firm()).await;
     assert!(matches!(gone, Done::Stale(_)), "{gone:?}");
     assert!(bench.model.object(&child()).is_none());
+}
+
+#[tokio::test]
+async fn what_others_write_by_right_stays_when_an_object_is_replaced_and_nothing_else_of_theirs() {
+    let bench = Bench::new();
+    let annotations = json!({"by.right/a": "1", "by.right/b": "2", "exact": "3", "exactly-not": "4"});
+    let old = json!({"metadata": {"namespace": "ns", "name": "child", "annotations": annotations}});
+    let uid = bench.model.put(&CHILD, old).uid().to_owned();
+    let Step::Replace { child: wanted, recreate, .. } = replace(Recreate::Never, &uid) else {
+        unreachable!("it is one")
+    };
+    let tolerate = ["/metadata/annotations/by.right~1*", "/metadata/annotations/exact", "/nowhere/at"];
+    let tolerate = tolerate.map(String::from).into();
+    let done = bench.step(Step::Replace { child: wanted, tolerate, recreate }).await;
+    assert!(matches!(done, Done::Wrote(..)), "{done:?}");
+    let stored = bench.model.object(&child()).unwrap();
+    let left: Vec<_> = ["by.right/a", "by.right/b", "exact", "exactly-not"]
+        .into_iter()
+        .filter(|name| stored.annotation(name).is_some())
+        .collect();
+    assert_eq!(left, ["by.right/a", "by.right/b", "exact"], "{}", stored.0);
 }
 
 #[tokio::test]
