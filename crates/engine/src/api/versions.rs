@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The versions in which a process works with kinds. Copies share them.
 #[derive(Clone, Default)]
-pub(crate) struct Versions(Arc<Mutex<BTreeMap<Place, Known>>>);
+pub(crate) struct Versions(Arc<Mutex<BTreeMap<Preferred, Known>>>);
 
 /// Group, plural and preferred version: what one family prefers is nothing to another that works with one version only.
-type Place = (String, String, String);
+type Preferred = (String, String, String);
 
 /// The versions of one kind.
 #[derive(Clone, Default)]
@@ -31,7 +32,7 @@ struct Known {
     served: Option<String>,
 }
 
-fn place(kind: &Kind) -> Place {
+fn preferred(kind: &Kind) -> Preferred {
     (kind.group.to_string(), kind.plural.to_string(), kind.version.to_string())
 }
 
@@ -43,23 +44,25 @@ async fn is_served(client: &Client, kind: &Kind, version: &str) -> bool {
 }
 
 impl Versions {
-    /// A kind can be worked with in these versions too.
+    /// A watch can work with a kind in these versions too. What several watches prefer is shared by them, so that only versions will do
+    /// that all of them name.
     pub fn add(&self, kind: &Kind, others: &[&'static str]) {
-        if others.is_empty() {
-            return;
-        }
-        let mut all = lock(&self.0);
-        let known = all.entry(place(kind)).or_default();
-        for other in others {
-            if !known.others.iter().any(|one| one == other) {
-                known.others.push((*other).to_owned());
+        match lock(&self.0).entry(preferred(kind)) {
+            Entry::Vacant(place) => {
+                let others = others.iter().map(ToString::to_string).collect();
+                place.insert(Known { others, served: None });
+            }
+            Entry::Occupied(mut known) => {
+                let Known { others: shared, served } = known.get_mut();
+                shared.retain(|one| others.contains(&one.as_str()));
+                *served = served.take().filter(|served| shared.contains(served));
             }
         }
     }
 
     /// The kind as the cluster serves it.
     pub fn served<'a>(&self, kind: &'a Kind) -> Cow<'a, Kind> {
-        match lock(&self.0).get(&place(kind)).and_then(|known| known.served.clone()) {
+        match lock(&self.0).get(&preferred(kind)).and_then(|known| known.served.clone()) {
             Some(version) => Cow::Owned(Kind { version: version.into(), ..kind.clone() }),
             None => Cow::Borrowed(kind),
         }
@@ -78,19 +81,20 @@ impl Versions {
 
     /// The cluster does not serve a kind in this version, which was asked for: looks for another. True when there is one.
     pub async fn look(&self, client: &Client, kind: &Kind, missing: &str) -> bool {
-        let Some(known) = lock(&self.0).get(&place(kind)).cloned() else { return false };
+        let known = lock(&self.0).get(&preferred(kind)).cloned();
+        let Some(known) = known.filter(|known| !known.others.is_empty()) else { return false };
         if self.served(kind).version != missing {
             return true; // another watch of the kind has found it meanwhile
         }
         if is_served(client, kind, missing).await {
             return false; // one stray answer does not make us leave a version
         }
-        let preferred = std::iter::once(kind.version.to_string());
-        for version in preferred.chain(known.others).filter(|version| *version != missing) {
+        let first = std::iter::once(kind.version.to_string());
+        for version in first.chain(known.others).filter(|version| *version != missing) {
             if is_served(client, kind, &version).await {
                 tracing::info!(kind = %kind.plural, group = %kind.group, version, "The cluster serves this version");
                 let chosen = (*version != *kind.version).then_some(version);
-                if let Some(known) = lock(&self.0).get_mut(&place(kind)) {
+                if let Some(known) = lock(&self.0).get_mut(&preferred(kind)) {
                     known.served = chosen;
                 }
                 return true;
@@ -103,7 +107,6 @@ impl Versions {
 #[cfg(test)]
 mod tests {
     use kube::client::Body;
-    use tokio::time::Instant;
 
     use super::*;
 
@@ -117,16 +120,34 @@ mod tests {
         let client = Client::new(silent, "default");
         let versions = Versions::default();
         versions.add(&KIND, &["v1beta1"]);
-        let begun = Instant::now();
-        assert!(!versions.look(&client, &KIND, "v1").await);
-        assert!(begun.elapsed() <= 3 * DEADLINE, "{:?}", begun.elapsed());
+        // Two versions are asked for.
+        let longest = 2 * DEADLINE + Duration::from_secs(1);
+        let found = tokio::time::timeout(longest, versions.look(&client, &KIND, "v1")).await;
+        assert!(!found.expect("it is not waited for"));
+    }
+
+    #[test]
+    fn watches_that_prefer_the_same_version_get_another_only_if_all_of_them_name_it() {
+        let (versions, of) = (Versions::default(), |versions: &Versions| {
+            lock(&versions.0).get(&preferred(&KIND)).cloned().unwrap_or_default()
+        });
+        versions.add(&KIND, &["v1beta2", "v1beta1"]);
+        if let Some(known) = lock(&versions.0).get_mut(&preferred(&KIND)) {
+            known.served = Some("v1beta1".into());
+        }
+        versions.add(&KIND, &["v1beta1", "v1alpha1"]);
+        assert_eq!(of(&versions).others, ["v1beta1"]);
+        assert_eq!(versions.served(&KIND).version, "v1beta1");
+        versions.add(&KIND, &[]);
+        assert_eq!(of(&versions).others, [""; 0]);
+        assert_eq!(versions.served(&KIND).version, "v1", "one of them works with nothing else");
     }
 
     #[test]
     fn who_works_with_one_version_only_is_not_moved_to_another() {
         let versions = Versions::default();
         versions.add(&KIND, &["v1beta1"]);
-        if let Some(known) = lock(&versions.0).get_mut(&place(&KIND)) {
+        if let Some(known) = lock(&versions.0).get_mut(&preferred(&KIND)) {
             known.served = Some("v1beta1".into());
         }
         assert_eq!(versions.served(&KIND).version, "v1beta1");

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use aquifer_engine::runtime::Runtime;
 use aquifer_engine::simulation::World;
 use aquifer_engine::{Key, Object};
 use futures::StreamExt;
@@ -53,11 +54,11 @@ impl Asked {
         let (all, waiting, server) =
             (Arc::clone(&self.told), Waiting(Arc::clone(&self.waiting)), Arc::clone(&desk.server));
         desk.runtime.spawn(async move {
-            let asked_at = Instant::now();
+            let asked_at = Runtime::instant();
             let replied = server.handle(&Call { well: well.clone(), wish }, WITHIN).await;
             drop(waiting);
             if let Ok(told) = replied {
-                all.lock().unwrap().push(Reply { well, told, asked_at, told_at: Instant::now() });
+                all.lock().unwrap().push(Reply { well, told, asked_at, told_at: Runtime::instant() });
             }
         });
     }
@@ -69,10 +70,10 @@ impl Asked {
             (Arc::clone(&self.told), Waiting(Arc::clone(&self.waiting)), Arc::clone(&desk.server));
         desk.runtime.spawn(async move {
             let mut feed = Box::pin(server.feed(Call { well: well.clone(), wish }));
-            let mut asked_at = Instant::now();
+            let mut asked_at = Runtime::instant();
             let listens = async {
                 while let Some(Ok(told)) = feed.next().await {
-                    let told_at = Instant::now();
+                    let told_at = Runtime::instant();
                     all.lock().unwrap().push(Reply { well: well.clone(), told, asked_at, told_at });
                     asked_at = told_at;
                 }

@@ -37,6 +37,7 @@ async fn the_process_that_decides() {
     let decisions = Decisions::default().of(Arc::new(wells)).of(Arc::new(springs));
     println!("{SAYS}");
     // Ends with whoever started it.
+    #[allow(clippy::disallowed_methods, reason = "it runs in a real process, never in a simulation")]
     let ended = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]));
     tokio::select! {
         end = decisions.serve(Path::new(&socket)) => end.unwrap(),

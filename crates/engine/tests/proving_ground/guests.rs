@@ -90,7 +90,7 @@ fn server(cluster: Arc<dyn Cluster>, greedy: bool) -> Server<Guests> {
     // A cache that has seen nothing yet says that there is no well: it must not be believed.
     let store = Store::new(Watch::subjects(kinds.well.clone()));
     store.relist_begins();
-    store.relist_ends(Timestamp::now());
+    store.relist_ends(Timestamp::UNIX_EPOCH);
     let mut stores = Stores::default();
     stores.add(Arc::new(store));
     Server::new(Guests { kinds, greedy }, cluster, stores, Runtime::system())

@@ -195,6 +195,7 @@ impl HouseServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let router = Router::new().route("/", post(answer)).with_state((Arc::clone(&house), killer));
+        #[allow(clippy::disallowed_methods, reason = "it runs in a real process, never in a simulation")]
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { house, url, task }
     }

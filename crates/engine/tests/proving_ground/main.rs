@@ -1,10 +1,11 @@
 //! The proving ground: a small made-up family that uses everything that the real ones need, run in the in-memory model and
 //! on a real control plane, with a fault at every write point. ARCHITECTURE.md explains the engine by it.
 #![allow(
-    clippy::disallowed_methods,
-    reason = "on a control plane time is real, and in a simulation tokio stops its clock"
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy allows these in test functions, and helpers are none"
 )]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod asked;
 mod busy;
 mod cluster_run;

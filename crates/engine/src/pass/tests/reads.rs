@@ -246,14 +246,14 @@ async fn awaited(before: impl FnOnce(&Model), then: impl FnOnce(&Model)) -> (Opt
 
 #[tokio::test]
 async fn what_a_pass_has_seen_to_be_gone_is_waited_for_where_the_caches_still_show_it() {
-    let (awaited_of_deleted, uid) = awaited(|_| {}, |model| _ = model.delete(&child())).await;
+    let (awaited_of_deleted, uid) = awaited(|_| {}, |model| model.delete(&child())).await;
     assert_eq!(awaited_of_deleted, Some(Progress::Gone(uid)));
     // That the caches show it as being deleted is less than was seen.
     let deleting = |model: &Model| {
         model.edit(&child(), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
         model.delete(&child());
     };
-    let released = |model: &Model| _ = model.edit(&child(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    let released = |model: &Model| model.edit(&child(), |doc| doc["metadata"]["finalizers"] = json!([]));
     let (awaited_of_deleting, uid) = awaited(deleting, released).await;
     assert_eq!(awaited_of_deleting, Some(Progress::Gone(uid)));
 }
