@@ -62,14 +62,21 @@ fn bind(model: &Model, claim: &Object) {
         model.unfinalize(&target, PVC_PROTECTION);
         return;
     }
-    let at = VOLUME.at("", claim.text("/spec/volumeName"));
-    let Some(volume) = model.object(&at) else { return };
+    let named = claim.text("/spec/volumeName").to_owned();
+    // A claim that names no volume gets one of its class that is reserved for its name.
+    let class = |object: &Object| object.text("/spec/storageClassName").to_owned();
+    let fits = |volume: &Object| claim_of(volume) == target && class(volume) == class(claim);
+    let reserved = || model.objects(&VOLUME).into_iter().find(fits);
+    let found = if named.is_empty() { reserved() } else { model.object(&VOLUME.at("", &named)) };
+    let Some(volume) = found else { return };
+    let at = VOLUME.key(&volume.key());
     let bound_to = volume.text("/spec/claimRef/uid").to_owned();
     if !claim.deleting() && (bound_to.is_empty() || bound_to == claim.uid()) {
         let bound = json!({"namespace": claim.namespace(), "name": claim.name(), "uid": claim.uid()});
         model.edit(&at, |doc| doc["spec"]["claimRef"] = bound);
         model.edit(&target, |doc| {
             doc["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
+            doc["spec"]["volumeName"] = json!(volume.name());
             doc["status"] = json!({"phase": "Bound"});
         });
     }

@@ -29,6 +29,8 @@ const FULL: usize = 100_000;
 const NAMES: [&str; 3] = ["data", "logs", "scratch"];
 /// One that is made when nothing goes wrong any more.
 const LATE: &str = "late";
+/// The annotation of claims that a user makes, with the names of ours.
+const PLANTED: &str = "planted";
 const ACCESS_POINTS: [&str; 3] = ["fsap-a", "fsap-b", "fsap-c"];
 
 /// One thing that somebody does.
@@ -41,7 +43,7 @@ fn interfere(world: &World) -> Option<String> {
             |kind: Kind| model.objects(&kind).into_iter().map(move |found| (kind.key(&found.key()), found));
         of(VOLUME).chain(of(CLAIM)).collect()
     };
-    Some(match world.choose(11) {
+    Some(match world.choose(12) {
         0 => return None,
         1..=3 => {
             let access_point = *world.pick(&ACCESS_POINTS)?;
@@ -85,6 +87,15 @@ fn interfere(world: &World) -> Option<String> {
             });
             format!("a stranger takes the label {label} off {child}")
         }
+        10 => {
+            let claim = claim_name(&target.key);
+            if model.object(&CLAIM.at("team", &claim)).is_some() {
+                return None;
+            }
+            let metadata = json!({"namespace": "team", "name": claim, "annotations": {PLANTED: "yes"}});
+            model.put(&CLAIM, json!({"metadata": metadata, "spec": {"storageClassName": "efs-sc"}}));
+            format!("a user makes the claim {claim}")
+        }
         _ => {
             let pod = POD.at("team", &format!("pod-{name}"));
             if model.object(&pod).is_some() {
@@ -121,6 +132,9 @@ async fn script(world: &World) -> Result<(), String> {
     }
     for pod in world.model.objects(&POD) {
         world.model.delete(&POD.key(&pod.key()));
+    }
+    for claim in world.model.objects(&CLAIM).iter().filter(|claim| claim.annotation(PLANTED).is_some()) {
+        world.model.delete(&CLAIM.key(&claim.key()));
     }
     let mut rests = world.rests(QUIET, PATIENCE).await;
     if denies(world) {

@@ -167,11 +167,7 @@ impl Pass<'_> {
                     Progress::Revision(revision(object.resource_version()))
                 }
                 // It is gone, or the watches do not show it any more.
-                _ => match self.stores.uid(&target) {
-                    Some(shown) => Progress::Gone(shown),
-                    None if lagging.contains(&target) => Progress::Revision(0),
-                    None => continue,
-                },
+                _ => self.stores.uid(&target).map_or(Progress::Revision(0), Progress::Gone),
             };
             let written_later = match (outcome.written.get(&target), &progress) {
                 (Some(Progress::Revision(written)), Progress::Revision(read)) => written >= read,

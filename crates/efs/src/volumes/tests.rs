@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aquifer_engine::cluster::ApiError;
 use aquifer_engine::intent::{INTENT, OWNER, OWNER_UID};
 use aquifer_engine::model::{Model, Sim, walk};
 use aquifer_engine::{Key, Object, ObjectRef};
@@ -219,6 +220,31 @@ async fn what_another_user_owns_is_left_alone_and_named() {
         settle(&sim).await;
         assert_eq!(reason(&sim), "Bound", "{:#?}", sim.model.picture());
     }
+}
+
+#[tokio::test]
+async fn a_claim_that_a_user_made_before_ours_could_be_made_is_left_alone_although_it_is_bound_to_our_volume()
+{
+    let sim = start();
+    sim.model.refuse(&claim(), ApiError::Forbidden("a quota".into()));
+    put(&sim, AP);
+    sim.settle().await;
+    assert!(sim.model.object(&volume()).is_some() && sim.model.object(&claim()).is_none());
+    let spec = json!({"storageClassName": "efs-sc"});
+    let theirs =
+        sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}, "spec": spec}));
+    sim.model.admit(&claim());
+    settle(&sim).await;
+    let bound = sim.model.object(&volume()).unwrap();
+    assert_eq!(bound.text("/spec/claimRef/uid"), theirs.uid(), "Kubernetes has given it our volume");
+    assert_eq!(reason(&sim), "Conflict");
+    assert_eq!(uid(&sim, &claim()), theirs.uid(), "{:?}", sim.model.log());
+    let object = sim.model.object(&claim()).unwrap();
+    assert_eq!(object.at("/metadata/labels"), None, "it is not marked as ours");
+    sim.model.delete(&claim());
+    settle(&sim).await;
+    assert_eq!(reason(&sim), "Bound", "{:?}", sim.model.log());
+    assert_ne!(uid(&sim, &claim()), theirs.uid());
 }
 
 #[tokio::test]

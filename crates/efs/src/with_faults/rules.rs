@@ -9,6 +9,7 @@ use aquifer_engine::{OWNER_UID, Object, ObjectRef};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::PLANTED;
 use crate::kinds::{CLAIM, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::volumes::{NAME, claim_name, volume_name};
 
@@ -23,6 +24,7 @@ pub(super) fn is_served(shared: &Object, at: impl Fn(&ObjectRef) -> Option<Objec
     let there = |target: ObjectRef| at(&target).filter(|object| !object.deleting());
     let volume = there(VOLUME.at("", &volume_name(&key)));
     let claim = there(CLAIM.at(&key.namespace, &claim_name(&key)));
+    let claim = claim.filter(|claim| claim.annotation(PLANTED).is_none());
     let Some((volume, claim)) = volume.zip(claim) else { return false };
     let wanted = format!("{}::{}", shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"));
     volume.text("/spec/csi/volumeHandle") == wanted && volume.text("/spec/claimRef/uid") == claim.uid()
@@ -112,9 +114,12 @@ fn may_be_made(past: &Past, change: &Change) -> Result<(), String> {
     }
 }
 
-/// No half of a pair goes that belongs to a SharedVolume and is as its spec says.
+/// No half of a pair goes that belongs to a SharedVolume and is as its spec says, and no claim that a user has made.
 fn may_be_deleted(past: &Past, change: &Change) -> Result<(), String> {
     let Some(child) = change.before() else { return Ok(()) };
+    if child.annotation(PLANTED).is_some() {
+        return Err(format!("{} was deleted, which a user has made", change.target));
+    }
     let is_owner = |shared: &&Object| !shared.deleting() && child.label(OWNER_UID) == Some(shared.uid());
     let Some(owner) = past.shared().find(is_owner) else { return Ok(()) };
     let served = is_served(owner, |target| past.state.get(target).cloned());

@@ -302,6 +302,20 @@ async fn another_object_at_a_name_that_a_pass_has_deleted_is_waited_for() {
     assert_eq!(outcome.seen.get(&child()), Some(&wanted), "{outcome:?}");
 }
 
+#[tokio::test]
+async fn what_a_pass_has_deleted_and_is_still_there_is_waited_for_as_deleted() {
+    let model = model();
+    make(&model, &[child()]);
+    model.edit(&child(), |doc| doc["metadata"]["finalizers"] = json!(["example.com/x"]));
+    let (stores, old) = (stores(&model), model.object(&child()).unwrap().identity());
+    let uid = old.uid.to_string();
+    let plan = move |_: &Known| Plan::none().stage(vec![Step::delete(child(), old.clone())]);
+    let outcome = pass_on(&model, &stores, &[], plan, 0, false).await;
+    assert!(model.object(&child()).unwrap().deleting());
+    assert_eq!(outcome.written.get(&child()), Some(&Progress::Deleted(uid)), "{outcome:?}");
+    assert_eq!(outcome.seen.get(&child()), None, "{outcome:?}");
+}
+
 /// Puts another child where one was deleted, at once.
 struct Replaces<'a>(&'a Model);
 
