@@ -23,6 +23,8 @@ mod harness;
 mod names;
 #[path = "efs/objects.rs"]
 mod objects;
+#[path = "efs/planted.rs"]
+mod planted;
 #[path = "efs/quiet.rs"]
 mod quiet;
 #[path = "efs/repair.rs"]

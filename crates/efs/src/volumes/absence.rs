@@ -22,12 +22,12 @@ pub(super) struct History {
     pub conflict: bool,
 }
 
-/// Whether a half of the pair that no cache shows must be read before it counts as absent.
+/// Whether a volume that no cache shows must be read before it counts as absent.
 ///
 /// Before the first write its absence needs no proof: creating it is refused if anything is there. Afterwards it does, and
-/// also when only the other half is seen: the two caches come from two watches. It does not while the other half, ours, is
-/// going: nothing is decided about this half before that one is gone, and each look would cost a read.
-pub(super) fn must_be_proved(history: History, other: OtherHalf) -> bool {
+/// also when only the claim is seen: the two caches come from two watches. It does not while the claim, ours, is going:
+/// nothing is decided about the volume before that is gone, and each look would cost a read.
+pub(super) fn volume_must_be_proved(history: History, other: OtherHalf) -> bool {
     let History { ending, recorded, conflict } = history;
     match other {
         OtherHalf::Leaving => false,
@@ -36,12 +36,19 @@ pub(super) fn must_be_proved(history: History, other: OtherHalf) -> bool {
     }
 }
 
+/// The same of the claim. Its absence must be proved before the first write too: a claim of our name that a user has made is in no cache
+/// of ours, and Kubernetes would give it the volume that we make.
+pub(super) fn claim_must_be_proved(other: OtherHalf) -> bool {
+    other != OtherHalf::Leaving
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn absence_is_proved_after_the_first_write_and_not_while_the_other_half_goes() {
+    fn absence_is_proved_after_the_first_write_that_of_a_claim_before_it_and_none_while_the_other_half_goes()
+    {
         use OtherHalf::{Absent, Leaving, Present};
         let new = History::default();
         let ending = History { ending: true, ..new };
@@ -61,8 +68,9 @@ mod tests {
             (conflict, Present, true),
             (conflict, Leaving, false),
         ];
+        assert_eq!([Absent, Present, Leaving].map(claim_must_be_proved), [true, true, false]);
         for (history, other, proved) in table {
-            assert_eq!(must_be_proved(history, other), proved, "{history:?} {other:?}");
+            assert_eq!(volume_must_be_proved(history, other), proved, "{history:?} {other:?}");
         }
     }
 }

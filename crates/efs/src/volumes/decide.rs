@@ -226,10 +226,9 @@ fn classify<'a>(subject: &Subject, world: &'a World) -> Option<Found<'a>> {
         volumes_ours: Vec::new(),
         claim_ours: false,
     };
-    // That our volume is bound to a claim does not make it ours: Kubernetes gives the volume to whatever claim of that name is there
-    // first, and a user may have made it. What the status recorded is ours, whatever its labels say. Only an administrator can write
-    // volumes, so that a claim that a predecessor's volume is bound to is a predecessor's.
-    let mut claim_proofs = Proofs { ours: recorded_claim.iter().collect(), predecessors: Vec::new() };
+    // Only an administrator can write volumes: a claim that a predecessor's is bound to is a predecessor's, whatever its labels say.
+    let mut claim_proofs =
+        Proofs { recorded: recorded_claim.as_ref(), bound: Vec::new(), predecessors: Vec::new() };
     for volume in volumes {
         match volume_belongs(volume, key, uid, recorded_volume.as_ref()) {
             Belongs::Foreign if volume.name == volume_name(key) => {
@@ -237,6 +236,7 @@ fn classify<'a>(subject: &Subject, world: &'a World) -> Option<Found<'a>> {
             }
             Belongs::Foreign => {}
             Belongs::Ours => {
+                claim_proofs.bound.extend(volume.bound_to());
                 found.volumes_ours.push(volume);
                 found.volumes.push(volume);
             }

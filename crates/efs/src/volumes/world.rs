@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::absence::{History, OtherHalf, must_be_proved};
+use super::absence::{History, OtherHalf, claim_must_be_proved, volume_must_be_proved};
 use super::access::FileSystemFacts;
 use super::data::Data;
 use super::decide::serves;
@@ -51,7 +51,7 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let mine = view.mine(&VOLUME);
     let mine: Vec<_> = mine.known().into_iter().flatten().map(|volume| going(subject, volume)).collect();
     let claim_at = CLAIM.at(&subject.key.namespace, &claim_name(&subject.key));
-    let claim = if must_be_proved(history, other_half(&mine, view.now())) {
+    let claim = if claim_must_be_proved(other_half(&mine, view.now())) {
         view.get(&claim_at)
     } else {
         view.cached(&claim_at)
@@ -62,7 +62,7 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let pods = slow.map(|claim| {
         view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &claim.key.name))
     });
-    let prove_volumes = must_be_proved(history, other_half(&claim_half, view.now()));
+    let prove_volumes = volume_must_be_proved(history, other_half(&claim_half, view.now()));
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
     let mut world = World {

@@ -19,8 +19,11 @@ pub(super) enum Belongs {
 
 /// Uids of claims whose owner is known although their own marks may be damaged.
 pub(super) struct Proofs<'a> {
-    /// Those that are ours.
-    pub ours: Vec<&'a Uid>,
+    /// What the status recorded.
+    pub recorded: Option<&'a Uid>,
+    /// Those that a volume of ours is bound to. That alone proves nothing: Kubernetes gives a volume to whatever claim of its name is
+    /// there first.
+    pub bound: Vec<&'a Uid>,
     /// Those that are a predecessor's.
     pub predecessors: Vec<&'a Uid>,
 }
@@ -56,7 +59,9 @@ pub(super) fn claim_belongs(
     proofs: &Proofs<'_>,
 ) -> Belongs {
     let (is, found) = (&claim.identity.uid, by_marks(&claim.marks, key, uid));
-    if proofs.ours.contains(&is) {
+    // One that names this SharedVolume and has lost the uid, before it was recorded.
+    let lost_uid = found == Belongs::Predecessors && proofs.bound.contains(&is);
+    if proofs.recorded == Some(is) || lost_uid {
         Belongs::Ours
     } else if found == Belongs::Foreign && proofs.predecessors.contains(&is) {
         Belongs::Predecessors

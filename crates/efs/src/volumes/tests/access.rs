@@ -328,11 +328,14 @@ async fn what_is_in_the_way_is_not_called_revoked() {
 #[tokio::test]
 async fn half_a_pair_goes_when_it_is_not_allowed_any_more_although_a_claim_is_in_the_way() {
     let sim = start();
-    let theirs = sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    sim.model.refuse(&claim(), aquifer_engine::cluster::ApiError::Forbidden("a quota".into()));
     put(&sim, AP);
+    sim.settle().await;
+    let theirs = sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
+    sim.model.admit(&claim());
     settle(&sim).await;
     assert_eq!(reason_of(&sim), "Conflict");
-    assert!(sim.model.object(&volume()).is_some(), "the volume was made before the claim was seen");
+    assert!(sim.model.object(&volume()).is_some(), "the volume was made before the claim was there");
     allow(&sim, json!({}));
     settle(&sim).await;
     assert_eq!(sim.model.object(&volume()), None, "{:?}", sim.model.log());

@@ -1,0 +1,98 @@
+//! Claims that users make with the names of ours: they are neither adopted nor deleted, whenever they come, and a SharedVolume
+//! heals when they go.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use aquifer_lab::install;
+use aquifer_lab::kit::gone;
+use aquifer_lab::proxy::{Fault, Select};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use super::harness::{DEADLINE, exclusive, proxied, shared, until, volumes_operator};
+use super::tenant::{ACCESS_POINT, Tenant, is_bound};
+
+const CLAIM: &str = "pvc-data";
+
+/// A user makes a claim of this class with the name of ours.
+async fn plant(tenant: &Tenant, class: &str) -> Result<PersistentVolumeClaim> {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": CLAIM, "namespace": tenant.name},
+        "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": class,
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    install::apply(&tenant.client, claim).await?;
+    Ok(tenant.claims().get(CLAIM).await?)
+}
+
+/// The claim is the user's as before, and the SharedVolume is Ready with its own when it has gone.
+async fn stays_and_heals(tenant: &Tenant, theirs: &PersistentVolumeClaim) -> Result<()> {
+    let message = tenant.not_ready("data", "Conflict").await?;
+    assert!(message.contains(CLAIM), "{message}");
+    let now = tenant.claims().get(CLAIM).await?;
+    assert_eq!((now.uid(), now.labels()), (theirs.uid(), theirs.labels()), "it is as it was");
+    assert!(now.metadata.deletion_timestamp.is_none(), "{now:?}");
+    tenant.claims().delete(CLAIM, &DeleteParams::default()).await?;
+    let (_, ours) = tenant.pair("data").await?;
+    assert_ne!(ours.uid(), theirs.uid());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pending_claim_that_is_there_before_is_left_alone_whatever_its_class() -> Result<()> {
+    shared().await;
+    for class in ["efs-sc", "another"] {
+        let tenant = Tenant::new().await?;
+        let theirs = plant(&tenant, class).await?;
+        tenant.create("data", Some(ACCESS_POINT)).await?;
+        tenant.not_ready("data", "Conflict").await?;
+        assert_eq!(tenant.volumes_here().await?.len(), 0, "no volume is made that it could get");
+        stays_and_heals(&tenant, &theirs).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_comes_before_ours_and_gets_our_volume_is_left_alone() -> Result<()> {
+    let test = exclusive().await?;
+    let proxied = proxied(&test).await?;
+    let operator = volumes_operator(&proxied);
+    let tenant = Tenant::on(&test.cluster).await?;
+    // Our volume is made, and our claim cannot be.
+    let select = Select::writes().resource("persistentvolumeclaims");
+    proxied.proxy.inject(Fault::Refuse { select });
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    aquifer_lab::eventually(DEADLINE, "the volume is made", || async {
+        Ok((tenant.volumes_here().await?.len() == 1).then_some(()))
+    })
+    .await?;
+    plant(&tenant, "efs-sc").await?;
+    let theirs = until(&tenant.claims(), CLAIM, "is bound to our volume", is_bound).await?;
+    proxied.proxy.clear();
+    tenant.not_ready("data", "Conflict").await?;
+    let rests = proxied.proxy.wait_idle(Duration::from_millis(300), DEADLINE).await;
+    ensure!(rests, "the operator never rests");
+    stays_and_heals(&tenant, &theirs).await?;
+    operator.crash();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_takes_the_place_of_ours_while_the_operator_is_away_is_left_alone() -> Result<()> {
+    let test = exclusive().await?;
+    let proxied = proxied(&test).await?;
+    let operator = volumes_operator(&proxied);
+    let tenant = Tenant::on(&test.cluster).await?;
+    tenant.create("data", Some(ACCESS_POINT)).await?;
+    tenant.pair("data").await?;
+    operator.crash();
+    tenant.claims().delete(CLAIM, &DeleteParams::default()).await?;
+    gone(&tenant.claims(), CLAIM).await?;
+    let theirs = plant(&tenant, "efs-sc").await?;
+    let operator = volumes_operator(&proxied);
+    stays_and_heals(&tenant, &theirs).await?;
+    operator.crash();
+    Ok(())
+}
