@@ -6,6 +6,7 @@ use aquifer_engine::{Condition, FailureReason, ObjectRef, Report, Seen, State, W
 
 use super::access::Verdict;
 use super::facts::{ClaimFacts, VolumeFacts};
+use super::pair::Pair;
 use super::world::World;
 use crate::message::{list, some};
 
@@ -27,13 +28,6 @@ pub(super) enum Remains {
     Goes,
     /// A pair, which pods may use.
     Stays,
-}
-
-/// Volume and claim, as far as they are there.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Pair<'a> {
-    pub volume: Option<&'a VolumeFacts>,
-    pub claim: Option<&'a ClaimFacts>,
 }
 
 /// That it serves is an event only when something was wrong before: otherwise every SharedVolume would cost one.

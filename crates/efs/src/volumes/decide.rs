@@ -1,21 +1,18 @@
 //! What follows for one SharedVolume from what is seen. Pure: no clock, no IO.
 
-mod ownership;
-
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
-use aquifer_base::Uid;
 use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
-use self::ownership::{Belongs, Proofs, claim_belongs, is_pair, volume_belongs};
 use super::access::{self, Tenancy, Verdict};
 use super::claim::claim_intent;
-use super::conditions::{self, Blocked, Pair, Remains};
+use super::conditions::{self, Blocked, Remains};
 use super::data::Data;
 use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
+use super::pair::{Found, Pair, begun_pair, classify, live_pair, serving_pair};
 use super::volume::volume_intent;
 use super::world::World;
 use super::{LINGERING, OVERDUE, Subject};
@@ -31,60 +28,6 @@ const VANISHING: Duration = Duration::from_secs(3);
 /// What Kubernetes itself puts on every volume and claim, and takes off when nothing uses it.
 const PROTECTION: [&str; 2] = ["kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"];
 
-/// Volume and claim as far as they concern this SharedVolume.
-#[derive(Clone)]
-struct Found<'a> {
-    claim: Option<&'a ClaimFacts>,
-    volumes: Vec<&'a VolumeFacts>,
-    /// What stands at our names and is not ours.
-    foreign: Vec<ObjectRef>,
-    /// Which of the volumes are ours in the narrow sense, not a predecessor's.
-    volumes_ours: Vec<&'a VolumeFacts>,
-    /// Whether the claim is ours in the narrow sense, not a predecessor's.
-    claim_ours: bool,
-}
-
-impl<'a> Found<'a> {
-    /// Whether anything of ours is there.
-    fn remains(&self) -> bool {
-        self.claim.is_some() || !self.volumes.is_empty()
-    }
-
-    /// Whether a volume is ours in the narrow sense.
-    fn is_ours(&self, volume: &VolumeFacts) -> bool {
-        self.volumes_ours.iter().any(|own| own.identity.uid == volume.identity.uid)
-    }
-
-    /// Whether any of it is being deleted: then all of it goes.
-    fn is_leaving(&self) -> bool {
-        self.claim.is_some_and(|claim| claim.deleting.is_some())
-            || self.volumes.iter().any(|volume| volume.deleting.is_some())
-    }
-
-    /// What the status names: only what is ours, because what it names counts as ours from then on.
-    fn pair(&self) -> Pair<'a> {
-        let claim = self.claim.filter(|_| self.claim_ours);
-        let named = |volume: &&&VolumeFacts| claim.is_some_and(|claim| claim.volume == volume.name);
-        let volume = self.volumes_ours.iter().find(named).or(self.volumes_ours.first());
-        Pair { volume: volume.copied(), claim }
-    }
-
-    /// All of it but this pair.
-    fn without(&self, kept: (&VolumeFacts, &ClaimFacts)) -> Self {
-        let uid = &kept.0.identity.uid;
-        let others = |all: &[&'a VolumeFacts]| {
-            all.iter().copied().filter(|volume| volume.identity.uid != *uid).collect::<Vec<_>>()
-        };
-        Self {
-            claim: None,
-            volumes: others(&self.volumes),
-            foreign: self.foreign.clone(),
-            volumes_ours: others(&self.volumes_ours),
-            claim_ours: false,
-        }
-    }
-}
-
 pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Timestamp) -> Plan {
     let wanted = subject.object.as_ref().filter(|shared| shared.deleting.is_none());
     let Some(data) = wanted.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
@@ -97,7 +40,7 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
         labels: &world.namespace_labels,
     };
     let verdict = case.judge(&data);
-    let found = classify(subject, world);
+    let found = classify(subject, &world.claim, &world.volumes);
     let serving = found.as_ref().and_then(|found| serving_pair(subject, found, &data));
     let mut plan = match (&found, serving) {
         (None, _) => undecided(subject, world),
@@ -113,17 +56,9 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
     plan
 }
 
-/// Whether it has the pair that it wants: then nothing is to be made.
-pub(super) fn serves(subject: &Subject, world: &World) -> bool {
-    let shared = subject.object.as_ref();
-    let data = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?));
-    data.zip(classify(subject, world))
-        .is_some_and(|(data, found)| serving_pair(subject, &found, &data).is_some())
-}
-
 /// It is gone, it is being deleted, or nobody knows what it wants.
 fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
-    let Some(found) = classify(subject, world) else {
+    let Some(found) = classify(subject, &world.claim, &world.volumes) else {
         return undecided(subject, world);
     };
     let Some(shared) = &subject.object else {
@@ -209,57 +144,6 @@ fn is_bound_to_standing_claim(volume: &VolumeFacts, standing: Option<&ClaimFacts
     volume.marks.owner_uid.is_none() && uid.is_some() && volume.bound_to() == uid
 }
 
-/// Splits what is seen into ours and foreign. None when something is not known.
-fn classify<'a>(subject: &Subject, world: &'a World) -> Option<Found<'a>> {
-    let (claim, volumes) = (world.claim.known()?.as_ref(), world.volumes.known()?);
-    let key = &subject.key;
-    let shared = subject.object.as_ref();
-    let uid = shared.map(|shared| &shared.uid);
-    let recorded = |uid: &String| Some(Uid::new(uid.as_str())).filter(|uid| !uid.as_str().is_empty());
-    let recorded_volume =
-        shared.and_then(|shared| shared.status.volume_ref.as_ref()?.uid.as_ref()).and_then(recorded);
-    let recorded_claim = shared.and_then(|shared| shared.status.claim_uid.as_ref()).and_then(recorded);
-    let mut found = Found {
-        claim: None,
-        volumes: Vec::new(),
-        foreign: Vec::new(),
-        volumes_ours: Vec::new(),
-        claim_ours: false,
-    };
-    // Only an administrator can write volumes: a claim that a predecessor's is bound to is a predecessor's, whatever its labels say.
-    let mut claim_proofs =
-        Proofs { recorded: recorded_claim.as_ref(), bound: Vec::new(), predecessors: Vec::new() };
-    for volume in volumes {
-        match volume_belongs(volume, key, uid, recorded_volume.as_ref()) {
-            Belongs::Foreign if volume.name == volume_name(key) => {
-                found.foreign.push(VOLUME.at("", &volume.name));
-            }
-            Belongs::Foreign => {}
-            Belongs::Ours => {
-                claim_proofs.bound.extend(volume.bound_to());
-                found.volumes_ours.push(volume);
-                found.volumes.push(volume);
-            }
-            Belongs::Predecessors => {
-                // What aws-efs-operator made says nothing about claims that somebody else made.
-                let made_by_us = volume.marks.owner_uid.is_some();
-                claim_proofs.predecessors.extend(volume.bound_to().filter(|_| made_by_us));
-                found.volumes.push(volume);
-            }
-        }
-    }
-    if let Some(claim) = claim {
-        match claim_belongs(claim, key, uid, &claim_proofs) {
-            Belongs::Foreign => found.foreign.push(CLAIM.key(&claim.key)),
-            belongs => {
-                found.claim_ours = belongs == Belongs::Ours;
-                found.claim = Some(claim);
-            }
-        }
-    }
-    Some(found)
-}
-
 /// Something is not known: nothing is done, and the status says what is missing unless it is only a matter of moments.
 fn undecided(subject: &Subject, world: &World) -> Plan {
     match (world.claim.why().or(world.volumes.why()), &subject.object) {
@@ -309,28 +193,6 @@ fn recheck(found: &Found<'_>, now: Timestamp) -> Duration {
     if slow { BLOCKED } else { VANISHING }
 }
 
-/// The volume and claim that serve, if there are: a live pair that holds the wanted data.
-fn serving_pair<'a>(
-    subject: &Subject,
-    found: &Found<'a>,
-    data: &Data,
-) -> Option<(&'a VolumeFacts, &'a ClaimFacts)> {
-    live_pair(subject, found).filter(|(volume, _)| volume.data == *data)
-}
-
-/// The volume and claim that are for each other, whatever they hold: ours, or a pair of aws-efs-operator's.
-fn live_pair<'a>(subject: &Subject, found: &Found<'a>) -> Option<(&'a VolumeFacts, &'a ClaimFacts)> {
-    let claim = found.claim?;
-    let volume = found.volumes.iter().find(|volume| is_pair(&subject.key, volume, claim))?;
-    // A predecessor's claim is taken over only together with its volume, and only if nobody of our engine owned it:
-    // an earlier SharedVolume's pair was promised to go.
-    let unowned = claim.marks.owner_uid.is_none() && volume.marks.owner_uid.is_none();
-    // Users can write the marks of claims but not those of volumes, so the marks of the claim are not enough: a predecessor's volume
-    // stays the predecessor's.
-    let ours = found.claim_ours && (found.is_ours(volume) || volume.marks.owner_uid.is_none());
-    (ours || unowned).then_some((*volume, claim))
-}
-
 /// The pair serves: marks and labels are repaired, leftovers go.
 fn keep(
     subject: &Subject,
@@ -362,25 +224,6 @@ fn had_trouble(subject: &Subject) -> bool {
     let conditions = &shared.status.conditions;
     state_in(conditions, "Ready") == Some(State::False)
         && reason_in(conditions, "Ready") != Some(SharedVolumeReason::Provisioning)
-}
-
-/// What a pass of ours may have left when it died half way, or nothing at all: it can be completed.
-fn begun_pair<'a>(subject: &Subject, found: &Found<'a>, data: &Data) -> Option<Pair<'a>> {
-    let name = volume_name(&subject.key);
-    let begun = match (found.volumes.as_slice(), found.claim) {
-        ([], None) => true,
-        ([volume], None) => {
-            volume.deleting.is_none()
-                && volume.name == name
-                && volume.bound_to().is_none()
-                && volume.data == *data
-        }
-        ([], Some(claim)) => {
-            found.claim_ours && claim.deleting.is_none() && !claim.was_bound() && claim.volume == name
-        }
-        _ => false,
-    };
-    begun.then(|| Pair { volume: found.volumes.first().copied(), claim: found.claim })
 }
 
 /// The steps that make volume and claim, or repair them. An adopted volume keeps the handle that it was made with.

@@ -1,7 +1,8 @@
 //! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
 //!
 //! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `access` says whether the
-//! administrator allows it. `facts` reads objects; `volume` and `claim` are what we make.
+//! administrator allows it, `ownership` whose a volume or claim is, `pair` what of them serves. `facts` reads objects; `volume` and
+//! `claim` are what we make.
 
 mod absence;
 mod access;
@@ -12,6 +13,8 @@ mod decide;
 mod facts;
 mod names;
 mod owner;
+mod ownership;
+mod pair;
 #[cfg(test)]
 mod tests;
 mod volume;

@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::absence::{History, OtherHalf, claim_must_be_proved, volume_must_be_proved};
 use super::access::FileSystemFacts;
 use super::data::Data;
-use super::decide::serves;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
 use super::names::{claim_name, volume_name};
+use super::pair::serves;
 use super::{LABELS, LINGERING, Subject, UNSEEN, data_group, file_system_topic};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
@@ -65,22 +65,21 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let prove_volumes = volume_must_be_proved(history, other_half(&claim_half, view.now()));
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
-    let mut world = World {
-        volumes: volumes(subject, view, prove_volumes, claim.present()),
+    let volumes = volumes(subject, view, prove_volumes, claim.present());
+    World {
+        file_systems: file_systems(subject, view, serves(subject, &claim, &volumes)),
+        volumes,
         pods,
         namespace_ends: namespace
             .known()
             .is_some_and(|namespace| namespace.as_ref().is_none_or(Object::deleting)),
         namespace_labels: namespace.map(|namespace| namespace.map(|namespace| labels(&namespace))),
-        file_systems: Seen::Unknown(Why::Reading),
         duplicates: duplicates(subject, view),
         driver: view
             .cached(&COMPONENT.at("", driver::COMPONENT))
             .map(|component| component.as_ref().and_then(DriverFacts::of)),
         claim,
-    };
-    world.file_systems = file_systems(subject, view, serves(subject, &world));
-    world
+    }
 }
 
 fn history(subject: &Subject) -> History {

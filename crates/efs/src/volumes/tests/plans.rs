@@ -218,7 +218,8 @@ async fn whether_the_driver_runs_is_said_as_the_driver_says_it() {
 
 #[test]
 fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
-    use crate::volumes::conditions::{Blocked, Pair, deleting};
+    use crate::volumes::conditions::{Blocked, deleting};
+    use crate::volumes::pair::Pair;
     use aquifer_engine::{Seen, Why};
     let unknown = || Why::NotSynced;
     let world = crate::volumes::World {

@@ -3,8 +3,8 @@
 use aquifer_base::Uid;
 use aquifer_engine::Key;
 
-use crate::volumes::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
-use crate::volumes::names::{claim_name, volume_name};
+use super::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
+use super::names::{claim_name, volume_name};
 
 /// Whose a volume or claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
