@@ -50,7 +50,7 @@ pub(crate) struct Flags {
     /// Namespace of the driver's node plugin
     #[arg(id = "efs-namespace", long = "efs-namespace", env = "AQUIFER_EFS_NAMESPACE", default_value = driver::DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     namespace: NamespaceName,
-    /// Labels of the nodes that run the node plugin, as key=value,...; by default all workers
+    /// Labels of the nodes that run the node plugin, as key=value,...; by default workers and all that is not control plane
     #[arg(
         id = "efs-node-selector",
         long = "efs-node-selector",

@@ -30,7 +30,7 @@ const NAMES: [&str; 3] = ["data", "logs", "scratch"];
 /// One that is made when nothing goes wrong any more.
 const LATE: &str = "late";
 /// The annotation of claims that a user makes, with the names of ours.
-const PLANTED: &str = "planted";
+const OF_A_USER: &str = "of-a-user";
 const ACCESS_POINTS: [&str; 3] = ["fsap-a", "fsap-b", "fsap-c"];
 
 /// One thing that somebody does.
@@ -92,7 +92,7 @@ fn interfere(world: &World) -> Option<String> {
             if model.object(&CLAIM.at("team", &claim)).is_some() {
                 return None;
             }
-            let metadata = json!({"namespace": "team", "name": claim, "annotations": {PLANTED: "yes"}});
+            let metadata = json!({"namespace": "team", "name": claim, "annotations": {OF_A_USER: "yes"}});
             model.put(&CLAIM, json!({"metadata": metadata, "spec": {"storageClassName": "efs-sc"}}));
             format!("a user makes the claim {claim}")
         }
@@ -133,7 +133,7 @@ async fn script(world: &World) -> Result<(), String> {
     for pod in world.model.objects(&POD) {
         world.model.delete(&POD.key(&pod.key()));
     }
-    for claim in world.model.objects(&CLAIM).iter().filter(|claim| claim.annotation(PLANTED).is_some()) {
+    for claim in world.model.objects(&CLAIM).iter().filter(|claim| claim.annotation(OF_A_USER).is_some()) {
         world.model.delete(&CLAIM.key(&claim.key()));
     }
     let mut rests = world.rests(QUIET, PATIENCE).await;

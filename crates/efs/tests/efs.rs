@@ -7,6 +7,8 @@
 mod allowed;
 #[path = "efs/change.rs"]
 mod change;
+#[path = "efs/claims_of_users.rs"]
+mod claims_of_users;
 #[path = "efs/create.rs"]
 mod create;
 #[path = "efs/defects.rs"]
@@ -23,8 +25,6 @@ mod harness;
 mod names;
 #[path = "efs/objects.rs"]
 mod objects;
-#[path = "efs/planted.rs"]
-mod planted;
 #[path = "efs/quiet.rs"]
 mod quiet;
 #[path = "efs/repair.rs"]

@@ -90,7 +90,7 @@ struct PassState {
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct Outcome {
-    /// How far the caches must come before the next pass.
+    /// What was written, and how far the caches must come before the next pass.
     pub written: BTreeMap<ObjectRef, Progress>,
     /// What was read live and the caches do not show yet, and how far they must come: the next pass must not decide by less than
     /// this one has seen.
@@ -171,7 +171,7 @@ impl Pass<'_> {
             };
             let written_later = match (outcome.written.get(&target), &progress) {
                 (Some(Progress::Revision(written)), Progress::Revision(read)) => written >= read,
-                // What we have deleted or let go of, unless another object has its name now.
+                // We have deleted it or let go of it: that tells more than this read, unless another object has its name now.
                 (Some(Progress::Deleted(uid) | Progress::Released(uid, _)), Progress::Revision(_)) => {
                     object.is_none_or(|object| object.uid() == uid)
                 }

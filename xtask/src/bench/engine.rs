@@ -43,11 +43,11 @@ pub fn run(sizes: &[usize], json: bool) -> Result<()> {
         return Ok(());
     }
     println!(
-        "\n{:>10} {:>7} {:>7} {:>9} {:>10} {:>10} {:>15} {:>16} {:>10}",
+        "\n{:>10} {:>7} {:>7} {:>13} {:>10} {:>10} {:>15} {:>16} {:>10}",
         "claimants",
         "passes",
         "grants",
-        "supply",
+        "supply writes",
         "CPU ms",
         "floor ms",
         "heartbeats ms",
@@ -57,7 +57,7 @@ pub fn run(sizes: &[usize], json: bool) -> Result<()> {
     for row in &rows {
         let cell = |field: &str| row[field].to_string(); // a `Value` does not know of widths
         println!(
-            "{:>10} {:>7} {:>7} {:>9} {:>10} {:>10} {:>15} {:>16} {:>10}",
+            "{:>10} {:>7} {:>7} {:>13} {:>10} {:>10} {:>15} {:>16} {:>10}",
             cell("claimants"),
             cell("passes"),
             cell("grants"),

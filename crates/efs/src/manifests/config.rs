@@ -14,7 +14,7 @@ pub struct DriverConfig {
     pub namespace: NamespaceName,
     /// What it runs.
     pub images: Images,
-    /// Labels of the nodes that it runs on; none means workers. Linux is required either way.
+    /// Labels of the nodes that it runs on; none means workers and all that is not control plane. Linux is required either way.
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Taints that it runs in spite of.
     pub tolerations: Vec<Toleration>,

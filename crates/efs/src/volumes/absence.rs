@@ -36,7 +36,7 @@ pub(super) fn volume_must_be_proved(history: History, other: OtherHalf) -> bool 
     }
 }
 
-/// The same of the claim. Its absence must be proved before the first write too: a claim of our name that a user has made is in no cache
+/// Whether a claim that no cache shows must be read before it counts as absent: always, except while the volume, ours, is going. A claim of our name that a user has made is in no cache
 /// of ours, and Kubernetes would give it the volume that we make.
 pub(super) fn claim_must_be_proved(other: OtherHalf) -> bool {
     other != OtherHalf::Leaving

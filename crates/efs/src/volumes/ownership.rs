@@ -9,7 +9,8 @@ use super::names::{claim_name, volume_name};
 /// Whose a volume or claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Belongs {
-    /// To this SharedVolume: by its uid, or because its status or the other half of the pair proves it.
+    /// To this SharedVolume: by its uid; because its status records it; or, for a claim, because it names this SharedVolume and a
+    /// volume of ours is bound to it.
     Ours,
     /// To an earlier SharedVolume of this name, or to aws-efs-operator in its name.
     Predecessors,
@@ -45,7 +46,7 @@ pub(super) fn volume_belongs(
     match by_marks(&volume.marks, key, uid) {
         // aws-efs-operator mixed up `a-b/c` and `a/b-c`; the claim that a volume is for shows which one it belongs to.
         Belongs::Predecessors if for_ours == Some(false) => Belongs::Foreign,
-        // An administrator has copied our marks to a volume that serves another claim.
+        // An administrator has copied our marks to a volume that serves another claim. One at our own name stays ours: it is made again.
         Belongs::Ours if for_ours == Some(false) && volume.name != volume_name(key) => Belongs::Foreign,
         belongs => belongs,
     }
@@ -59,9 +60,9 @@ pub(super) fn claim_belongs(
     proofs: &Proofs<'_>,
 ) -> Belongs {
     let (is, found) = (&claim.identity.uid, by_marks(&claim.marks, key, uid));
-    // One that names this SharedVolume and has lost the uid, before it was recorded.
-    let lost_uid = found == Belongs::Predecessors && proofs.bound.contains(&is);
-    if proofs.recorded == Some(is) || lost_uid {
+    // Its uid label may be missing or wrong, and the status does not record it yet.
+    let named_and_bound = found == Belongs::Predecessors && proofs.bound.contains(&is);
+    if proofs.recorded == Some(is) || named_and_bound {
         Belongs::Ours
     } else if found == Belongs::Foreign && proofs.predecessors.contains(&is) {
         Belongs::Predecessors

@@ -248,6 +248,18 @@ async fn a_claim_that_a_user_made_before_ours_could_be_made_is_left_alone_althou
 }
 
 #[tokio::test]
+async fn a_claim_of_ours_that_lost_its_uid_before_it_was_recorded_is_repaired() {
+    let sim = ready().await;
+    let before = uid(&sim, &claim());
+    sim.model.edit(&shared(), |doc| doc["status"]["claimUID"] = Value::Null);
+    sim.model.edit(&claim(), |doc| doc["metadata"]["labels"][OWNER_UID] = Value::Null);
+    settle(&sim).await;
+    assert_eq!(uid(&sim, &claim()), before, "{:?}", sim.model.log());
+    assert_eq!(sim.model.object(&claim()).unwrap().label(OWNER_UID), Some(&*uid(&sim, &shared())));
+    assert_eq!(reason(&sim), "Bound");
+}
+
+#[tokio::test]
 async fn a_pair_of_the_old_operator_is_taken_over_as_it_is() {
     let upstream =
         json!({labels::OWNED: "true", labels::OWNER_NAMESPACE: "team", labels::OWNER_NAME: "data"});

@@ -9,7 +9,7 @@ use aquifer_engine::{OWNER_UID, Object, ObjectRef};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::PLANTED;
+use super::OF_A_USER;
 use crate::kinds::{CLAIM, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::volumes::{NAME, claim_name, volume_name};
 
@@ -24,7 +24,7 @@ pub(super) fn is_served(shared: &Object, at: impl Fn(&ObjectRef) -> Option<Objec
     let there = |target: ObjectRef| at(&target).filter(|object| !object.deleting());
     let volume = there(VOLUME.at("", &volume_name(&key)));
     let claim = there(CLAIM.at(&key.namespace, &claim_name(&key)));
-    let claim = claim.filter(|claim| claim.annotation(PLANTED).is_none());
+    let claim = claim.filter(|claim| claim.annotation(OF_A_USER).is_none());
     let Some((volume, claim)) = volume.zip(claim) else { return false };
     let wanted = format!("{}::{}", shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"));
     volume.text("/spec/csi/volumeHandle") == wanted && volume.text("/spec/claimRef/uid") == claim.uid()
@@ -90,6 +90,11 @@ pub(super) fn hold(world: &World) -> Result<(), String> {
         if change.by != USER && change.begins_to_go() {
             may_be_deleted(&past, &change)?;
         }
+        let adopted =
+            |claim: &Object| claim.annotation(OF_A_USER).is_some() && claim.label(OWNER_UID).is_some();
+        if change.after().is_some_and(|claim| adopted(&claim)) {
+            return Err(format!("{} was adopted, which a user has made", change.target));
+        }
         past.add(&change);
         if change.target.kind == SHARED_VOLUME && change.by == NAME {
             ready_is_true(&past, &change)?;
@@ -117,7 +122,7 @@ fn may_be_made(past: &Past, change: &Change) -> Result<(), String> {
 /// No half of a pair goes that belongs to a SharedVolume and is as its spec says, and no claim that a user has made.
 fn may_be_deleted(past: &Past, change: &Change) -> Result<(), String> {
     let Some(child) = change.before() else { return Ok(()) };
-    if child.annotation(PLANTED).is_some() {
+    if child.annotation(OF_A_USER).is_some() {
         return Err(format!("{} was deleted, which a user has made", change.target));
     }
     let is_owner = |shared: &&Object| !shared.deleting() && child.label(OWNER_UID) == Some(shared.uid());

@@ -95,7 +95,7 @@ async fn without_a_right_of_the_node_plugin_its_role_is_refused_and_named() -> R
     // Objects that a full operator left would hide what this one cannot make.
     let test = TestCluster::start().await?;
     let objects = Objects::on(&test)?;
-    for verb in ["patch", "get"] {
+    for verb in ["get", "list", "watch", "patch"] {
         let operator = start(&without(&test, verb, "nodes").await?, Driver::default());
         let held = format!("{{APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"{verb}\"]}}");
         let component = objects

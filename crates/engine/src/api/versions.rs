@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Clone, Default)]
 pub(crate) struct Versions(Arc<Mutex<BTreeMap<Preferred, Known>>>);
 
-/// Group, plural and preferred version: what one family prefers is nothing to another that works with one version only.
+/// Group, plural and preferred version: what is known here concerns only watches that prefer the same version.
 type Preferred = (String, String, String);
 
 /// The versions of one kind.
@@ -123,7 +123,7 @@ mod tests {
         // Two versions are asked for.
         let longest = 2 * DEADLINE + Duration::from_secs(1);
         let found = tokio::time::timeout(longest, versions.look(&client, &KIND, "v1")).await;
-        assert!(!found.expect("it is not waited for"));
+        assert!(!found.expect("a silent server was waited for longer than two deadlines"));
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_with_one_version_only_is_not_moved_to_another() {
+    fn who_prefers_another_version_is_not_moved() {
         let versions = Versions::default();
         versions.add(&KIND, &["v1beta1"]);
         if let Some(known) = lock(&versions.0).get_mut(&preferred(&KIND)) {

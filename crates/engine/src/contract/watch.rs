@@ -121,7 +121,8 @@ impl Watch {
     }
 
     /// Where the cluster does not serve the version of the kind, one of these will do; the first that is served. What is read and
-    /// written of it must be the same in all of them.
+    /// written of it must be the same in all of them. Watches of one process that prefer the same version share it: only versions that
+    /// all of them name will do.
     pub fn or_versions(mut self, versions: &[&'static str]) -> Self {
         self.versions = versions.to_vec();
         self

@@ -17,7 +17,7 @@ use crate::store::Progress;
 
 /// How long a pass waits for the caches before it reads live.
 const GATE: Duration = Duration::from_secs(5);
-/// How long the next ones wait, which read the same live again: events of other kinds may come all the time.
+/// How long each later pass waits for the same before it reads that live again. Else each event would cost these reads.
 const GATE_AGAIN: Duration = Duration::from_secs(1);
 /// How often it looks meanwhile whether they have come far enough.
 const GATE_LOOK: Duration = Duration::from_millis(500);
@@ -187,7 +187,7 @@ impl Queue {
                 slot.gate = Vec::new(); // thousands of keys rest; each would keep the room that it once needed
             }
             slot.gate.retain(|(target, progress)| !reached(target, progress));
-            // What the caches still lack stays at the gate: later passes read it live too, without waiting again.
+            // What the caches still lack stays at the gate: later passes read it live too, and wait only `GATE_AGAIN` before that.
             let lagging = slot.gate.iter().map(|(target, _)| target.clone()).collect();
             slot.gate_until = None;
             slot.running = true;
@@ -205,7 +205,7 @@ impl Queue {
         slot.running = false;
         if !ended.gate.is_empty() {
             let before: BTreeMap<ObjectRef, Progress> = slot.gate.drain(..).collect();
-            // The wait begins again only when there is something new to wait for; what the caches still lack then waits with it.
+            // The long wait begins again only when there is something new to wait for; what the caches still lack then waits with it.
             let is_new = ended.gate.iter().any(|(target, progress)| before.get(target) != Some(progress));
             let still_missing = before.into_iter().filter(|(target, _)| !ended.gate.contains_key(target));
             slot.gate = still_missing.collect();

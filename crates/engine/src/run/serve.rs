@@ -45,7 +45,7 @@ const ROUNDS: usize = 8;
 const TIDY: Duration = Duration::from_mins(10);
 /// Changes that come close together are answered once.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What was read or written is read again when the caches do not show it after so long.
+/// What was read or written is read again when the caches do not show it after so long; all of it together, and as often at most.
 const LAG: Duration = Duration::from_secs(5);
 
 /// What a server does.
@@ -290,7 +290,7 @@ impl<S: Service> Server<S> {
                 Reply::Now(reply) => return Ok(reply),
                 Reply::Later { otherwise } => otherwise,
             };
-            // A last look, at what has told of itself to nobody, is a moment before the time is over.
+            // It ends a moment early and looks once more, because not every change is announced.
             let left = || within.saturating_sub(PAUSE).saturating_sub(started.elapsed());
             if left().is_zero() {
                 return Ok(otherwise);
@@ -298,7 +298,9 @@ impl<S: Service> Server<S> {
             self.wait(changes, fresh, left()).await;
             // The first change is answered at once; many are not worth a look each.
             tokio::time::sleep(std::mem::replace(&mut pause, PAUSE).min(left())).await;
-            if !left().is_zero() {
+            if left().is_zero() {
+                *fresh = self.not_shown_yet(std::mem::take(fresh));
+            } else {
                 self.catch_up(fresh).await;
             }
         }

@@ -191,7 +191,7 @@ impl Store {
             if entry.uid != new.uid || entry.doc != new.doc || !same_version {
                 woken.add(&key, &new.wakes);
             }
-            // Where it is: to remove each of thousands from one sorted index and to insert it again takes quadratic time.
+            // Replaced in place: to remove each of thousands from one sorted index and to insert it again takes quadratic time.
             *entry = new;
             return woken;
         }
@@ -279,6 +279,7 @@ impl Store {
         let Some(shown) = inner.relisted.take() else { return Woken::default() };
         let gone: Vec<Key> = inner.objects.keys().filter(|key| !shown.contains(key)).cloned().collect();
         let mut woken = Woken::default();
+        // Each group is woken once, from the first place that changed, and not once for each object that has gone.
         let mut shrunk = BTreeMap::new();
         for key in gone {
             if let Some((group, place)) = inner.remove(&key, &mut woken) {
@@ -485,7 +486,7 @@ pub(crate) enum Progress {
     Revision(u64),
     /// This uid is gone or going.
     Deleted(String),
-    /// This uid is gone.
+    /// The cache no longer holds this uid: it is gone, or the watch does not show it any more.
     Gone(String),
     /// This uid is gone, or newer than the revision in which it still had our finalizer. It was going before, so that tells nothing.
     Released(String, u64),

@@ -223,6 +223,9 @@ async fn what_cannot_be_read_again_is_not_read_at_every_change() {
         server.catch_up(&mut fresh).await;
     }
     assert_eq!(cluster.0.load(Ordering::Relaxed), 1);
+    fresh.reread_at = Some(server.runtime.now() - LAG);
+    server.catch_up(&mut fresh).await;
+    assert_eq!(cluster.0.load(Ordering::Relaxed), 2, "it is tried again");
     assert_eq!(fresh.objects.len(), 1, "what cannot be read stays as it was");
 }
 

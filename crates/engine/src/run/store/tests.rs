@@ -60,13 +60,15 @@ fn a_released_object_is_caught_up_with_when_it_is_gone_or_newer_and_not_because_
     };
     store.upsert(going(5), now());
     let (deleted, released) = (Progress::Deleted("a".into()), Progress::Released("a".into(), 5));
+    let (gone, another) = (Progress::Gone("a".into()), Progress::Gone("another".into()));
     assert!(store.reached(&key, &deleted) && !store.reached(&key, &released));
+    assert!(!store.reached(&key, &gone) && store.reached(&key, &another), "it is still here");
     store.upsert(going(6), now());
     assert!(store.reached(&key, &released), "another finalizer holds it");
     let released = Progress::Released("a".into(), 6);
     assert!(!store.reached(&key, &released));
     store.remove(&going(7), now());
-    assert!(store.reached(&key, &released));
+    assert!(store.reached(&key, &released) && store.reached(&key, &gone));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::tenant::{ACCESS_POINT, Tenant, is_bound};
 const CLAIM: &str = "pvc-data";
 
 /// A user makes a claim of this class with the name of ours.
-async fn plant(tenant: &Tenant, class: &str) -> Result<PersistentVolumeClaim> {
+async fn make_users_claim(tenant: &Tenant, class: &str) -> Result<PersistentVolumeClaim> {
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": CLAIM, "namespace": tenant.name},
         "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": class,
@@ -45,7 +45,7 @@ async fn a_pending_claim_that_is_there_before_is_left_alone_whatever_its_class()
     shared().await;
     for class in ["efs-sc", "another"] {
         let tenant = Tenant::new().await?;
-        let theirs = plant(&tenant, class).await?;
+        let theirs = make_users_claim(&tenant, class).await?;
         tenant.create("data", Some(ACCESS_POINT)).await?;
         tenant.not_ready("data", "Conflict").await?;
         assert_eq!(tenant.volumes_here().await?.len(), 0, "no volume is made that it could get");
@@ -68,7 +68,7 @@ async fn a_claim_that_comes_before_ours_and_gets_our_volume_is_left_alone() -> R
         Ok((tenant.volumes_here().await?.len() == 1).then_some(()))
     })
     .await?;
-    plant(&tenant, "efs-sc").await?;
+    make_users_claim(&tenant, "efs-sc").await?;
     let theirs = until(&tenant.claims(), CLAIM, "is bound to our volume", is_bound).await?;
     proxied.proxy.clear();
     tenant.not_ready("data", "Conflict").await?;
@@ -90,7 +90,7 @@ async fn a_claim_that_takes_the_place_of_ours_while_the_operator_is_away_is_left
     operator.crash();
     tenant.claims().delete(CLAIM, &DeleteParams::default()).await?;
     gone(&tenant.claims(), CLAIM).await?;
-    let theirs = plant(&tenant, "efs-sc").await?;
+    let theirs = make_users_claim(&tenant, "efs-sc").await?;
     let operator = volumes_operator(&proxied);
     stays_and_heals(&tenant, &theirs).await?;
     operator.crash();
