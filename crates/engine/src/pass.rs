@@ -177,9 +177,14 @@ impl Pass<'_> {
                 }
                 _ => false,
             };
-            // What was waited for in vain is replaced by what is known now.
-            if !written_later && (lagging.contains(&target) || !self.stores.reached(&target, &progress)) {
+            if written_later {
+                continue;
+            }
+            // What was waited for in vain, or noted before, is replaced by what is known now.
+            if lagging.contains(&target) || !self.stores.reached(&target, &progress) {
                 outcome.seen.insert(target, progress);
+            } else {
+                outcome.seen.remove(&target);
             }
         }
     }

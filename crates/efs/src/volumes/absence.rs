@@ -25,12 +25,12 @@ pub(super) struct History {
 /// Whether a volume that no cache shows must be read before it counts as absent.
 ///
 /// Before the first write its absence needs no proof: creating it is refused if anything is there. Afterwards it does, and
-/// also when only the claim is seen: the two caches come from two watches. It does not while the claim, ours, is going:
-/// nothing is decided about the volume before that is gone, and each look would cost a read.
+/// also when only the claim is seen: the two caches come from two watches. It does not while the claim, ours, is going, and the
+/// SharedVolume with it: nothing is decided about the volume before that is gone, and each look would cost a read.
 pub(super) fn volume_must_be_proved(history: History, other: OtherHalf) -> bool {
     let History { ending, recorded, conflict } = history;
     match other {
-        OtherHalf::Leaving => false,
+        OtherHalf::Leaving => is_record_needed(history),
         OtherHalf::Present => true,
         OtherHalf::Absent => ending || recorded || conflict,
     }
@@ -38,8 +38,13 @@ pub(super) fn volume_must_be_proved(history: History, other: OtherHalf) -> bool 
 
 /// Whether a claim that no cache shows must be read before it counts as absent: always, except while the volume, ours, is going. A claim of our name that a user has made is in no cache
 /// of ours, and Kubernetes would give it the volume that we make.
-pub(super) fn claim_must_be_proved(other: OtherHalf) -> bool {
-    other != OtherHalf::Leaving
+pub(super) fn claim_must_be_proved(history: History, other: OtherHalf) -> bool {
+    other != OtherHalf::Leaving || is_record_needed(history)
+}
+
+/// The status forgets what counts as absent. What it recorded may be the only proof of whose a claim is that has lost its marks.
+fn is_record_needed(history: History) -> bool {
+    history.recorded && !history.ending
 }
 
 #[cfg(test)]
@@ -63,12 +68,16 @@ mod tests {
             (ending, Leaving, false),
             (recorded, Absent, true),
             (recorded, Present, true),
-            (recorded, Leaving, false),
+            (recorded, Leaving, true),
+            (History { ending: true, ..recorded }, Leaving, false),
             (conflict, Absent, true),
             (conflict, Present, true),
             (conflict, Leaving, false),
         ];
-        assert_eq!([Absent, Present, Leaving].map(claim_must_be_proved), [true, true, false]);
+        let of_claim =
+            |history: History| [Absent, Present, Leaving].map(|other| claim_must_be_proved(history, other));
+        assert_eq!([new, ending, conflict].map(of_claim), [[true, true, false]; 3]);
+        assert_eq!(of_claim(recorded), [true, true, true]);
         for (history, other, proved) in table {
             assert_eq!(volume_must_be_proved(history, other), proved, "{history:?} {other:?}");
         }

@@ -111,37 +111,32 @@ fn serve(
     tear_down(world, found, now)
 }
 
-/// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; so does a volume of aws-efs-operator's that is
-/// bound to the claim at our name. All else serves nobody and goes, whatever is in the way: half a pair, what is being deleted already,
-/// and what an earlier SharedVolume of this name has left.
+/// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; so does a volume of its own or of
+/// aws-efs-operator's that is bound to the claim at our name. All else serves nobody and goes, whatever is in the way: half a pair, what
+/// is being deleted already, and what an earlier SharedVolume of this name has left.
 fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: Timestamp) -> Plan {
     let kept = live_pair(subject, found);
     let mut rest = kept.map_or_else(|| found.clone(), |kept| found.without(kept));
     let standing = world.claim.known().and_then(Option::as_ref);
-    rest.volumes.retain(|volume| !is_bound_to_standing_claim(volume, standing));
+    let standing = standing.map(|claim| &claim.identity.uid);
+    // Pods may use it, whoever owns the claim now. Not so what an earlier SharedVolume has left.
+    rest.volumes.retain(|volume| {
+        let stays = found.is_ours(volume) || volume.marks.owner_uid.is_none();
+        !(stays && standing.is_some() && volume.bound_to() == standing)
+    });
     let rest = &rest;
-    let report = match (found.foreign.first(), kept) {
-        (Some(thing), _) => conditions::conflict(world, found.pair(), thing),
-        (None, Some(_)) => conditions::not_allowed(world, found.pair(), said, Remains::Stays),
-        (None, None) if rest.remains() => conditions::not_allowed(world, found.pair(), said, Remains::Goes),
-        (None, None) => conditions::not_allowed(world, found.pair(), said, Remains::Nothing),
+    // What is in the way of a pair that may not be made is of no interest yet.
+    let remains = match kept {
+        Some(_) => Remains::Stays,
+        None if rest.remains() => Remains::Goes,
+        None => Remains::Nothing,
     };
-    let plan = if rest.remains() {
-        let wake = if blocked(world, rest, now).is_some() { BLOCKED } else { recheck(rest, now) };
-        delete_all(Plan::none().hold(), rest, Step::delete).wake_after(wake)
-    } else if found.foreign.is_empty() {
-        Plan::none()
-    } else {
-        Plan::none().wake_after(IN_THE_WAY)
-    };
-    plan.status(report)
-}
-
-/// Whether aws-efs-operator made this volume and it is bound to the claim that stands at our name: pods may use it, whoever owns the claim
-/// now.
-fn is_bound_to_standing_claim(volume: &VolumeFacts, standing: Option<&ClaimFacts>) -> bool {
-    let uid = standing.map(|claim| &claim.identity.uid);
-    volume.marks.owner_uid.is_none() && uid.is_some() && volume.bound_to() == uid
+    let report = conditions::not_allowed(world, found.pair(), said, remains);
+    if !rest.remains() {
+        return Plan::none().status(report);
+    }
+    let wake = if blocked(world, rest, now).is_some() { BLOCKED } else { recheck(rest, now) };
+    delete_all(Plan::none().hold(), rest, Step::delete).wake_after(wake).status(report)
 }
 
 /// Something is not known: nothing is done, and the status says what is missing unless it is only a matter of moments.

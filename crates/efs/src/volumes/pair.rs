@@ -37,7 +37,7 @@ impl<'a> Found<'a> {
     }
 
     /// Whether a volume is ours in the narrow sense.
-    fn is_ours(&self, volume: &VolumeFacts) -> bool {
+    pub fn is_ours(&self, volume: &VolumeFacts) -> bool {
         self.volumes_ours.iter().any(|own| own.identity.uid == volume.identity.uid)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
-use aquifer_engine::{OWNER_UID, Object, Seen, View, Why, reason_in};
+use aquifer_engine::{Key, OWNER_UID, Object, Seen, View, Why, reason_in};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,10 +48,17 @@ pub struct World {
 
 pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let history = history(subject);
-    let mine = view.mine(&VOLUME);
-    let mine: Vec<_> = mine.known().into_iter().flatten().map(|volume| going(subject, volume)).collect();
     let claim_at = CLAIM.at(&subject.key.namespace, &claim_name(&subject.key));
-    let claim = if claim_must_be_proved(other_half(&mine, view.now())) {
+    let mine = view.mine(&VOLUME);
+    // One of another name that serves another claim carries copied marks.
+    let is_half = |volume: &&Object| {
+        let claim =
+            Key::namespaced(volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"));
+        volume.name() == volume_name(&subject.key) || claim == claim_at.key
+    };
+    let mine = mine.known().into_iter().flatten().filter(is_half);
+    let mine: Vec<_> = mine.map(|volume| going(subject, volume)).collect();
+    let claim = if claim_must_be_proved(history, other_half(&mine, view.now())) {
         view.get(&claim_at)
     } else {
         view.cached(&claim_at)

@@ -92,11 +92,15 @@ impl Versions {
         let first = std::iter::once(kind.version.to_string());
         for version in first.chain(known.others).filter(|version| *version != missing) {
             if is_served(client, kind, &version).await {
-                tracing::info!(kind = %kind.plural, group = %kind.group, version, "The cluster serves this version");
-                let chosen = (*version != *kind.version).then_some(version);
-                if let Some(known) = lock(&self.0).get_mut(&preferred(kind)) {
-                    known.served = chosen;
+                let chosen = (*version != *kind.version).then(|| version.clone());
+                let mut all = lock(&self.0);
+                let Some(known) = all.get_mut(&preferred(kind)) else { return false };
+                // Another watch may have come meanwhile that cannot work with it.
+                if chosen.as_ref().is_some_and(|chosen| !known.others.contains(chosen)) {
+                    return false;
                 }
+                known.served = chosen;
+                tracing::info!(kind = %kind.plural, group = %kind.group, version, "The cluster serves this version");
                 return true;
             }
         }

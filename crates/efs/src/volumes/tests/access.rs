@@ -321,7 +321,7 @@ async fn what_is_in_the_way_is_not_called_revoked() {
     allow(&sim, json!({}));
     settle(&sim).await;
     let (_, reason, _) = condition(&sim, "Allowed");
-    assert_eq!((reason_of(&sim).as_str(), reason.as_str()), ("Conflict", "NotAllowed"));
+    assert_eq!((reason_of(&sim).as_str(), reason.as_str()), ("NotAllowed", "NotAllowed"));
 }
 
 /// Otherwise the tenant could bind its own claim to the volume after the revocation.
@@ -340,7 +340,27 @@ async fn half_a_pair_goes_when_it_is_not_allowed_any_more_although_a_claim_is_in
     settle(&sim).await;
     assert_eq!(sim.model.object(&volume()), None, "{:?}", sim.model.log());
     assert_eq!(uid(&sim, &claim()), theirs.uid(), "it is left alone");
-    assert_eq!(reason_of(&sim), "Conflict");
+    assert_eq!(reason_of(&sim), "NotAllowed");
+    let plan = sim.plan(&key()).await.unwrap();
+    assert_eq!(plan.wake_after, None, "what is in the way is not looked at again and again");
+}
+
+/// Pods may use the claim, whoever made it.
+#[tokio::test]
+async fn a_volume_that_a_users_claim_has_got_stays_when_it_is_not_allowed_any_more() {
+    let sim = start();
+    sim.model.refuse(&claim(), aquifer_engine::cluster::ApiError::Forbidden("a quota".into()));
+    put(&sim, AP);
+    sim.settle().await;
+    let spec = json!({"storageClassName": "efs-sc"});
+    sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}, "spec": spec}));
+    sim.model.admit(&claim());
+    settle(&sim).await;
+    allow(&sim, json!({}));
+    settle(&sim).await;
+    let volume = sim.model.object(&volume()).expect("it stays");
+    assert!(!volume.deleting(), "{:?}", sim.model.log());
+    assert_eq!(reason_of(&sim), "NotAllowed");
 }
 
 #[tokio::test]
@@ -441,7 +461,7 @@ async fn the_status_names_nothing_that_a_predecessor_has_left() {
     in_the_way.model.edit(&claim(), |doc| doc["metadata"]["finalizers"] = json!([]));
     in_the_way.model.delete(&claim());
     in_the_way.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
-    for (sim, says) in [(held, "NotAllowed"), (in_the_way, "Conflict")] {
+    for (sim, says) in [(held, "NotAllowed"), (in_the_way, "NotAllowed")] {
         put(&sim, AP);
         settle(&sim).await;
         assert!(sim.model.object(&volume()).is_some(), "{says}: it is still there");
