@@ -104,8 +104,9 @@ fn node_selector(config: &DriverConfig) -> BTreeMap<String, String> {
     selector
 }
 
-/// The plugin runs on a node that has the worker label, whatever its value, or that is not control plane. So no label on one node takes the plugin from another, whose mounts need it. With a configured selector that alone counts.
-/// Never Fargate, which has no host to run on.
+/// The plugin runs on a node that has the worker label, whatever its value, or that is not control plane. So no label on one node takes
+/// the plugin from another, whose mounts need it. With a configured selector that alone counts. Never Fargate, which has no host to run
+/// on.
 fn node_terms(config: &DriverConfig) -> Vec<NodeSelectorTerm> {
     let requirement = |key: &str, operator: &str| NodeSelectorRequirement {
         key: key.into(),

@@ -36,8 +36,9 @@ pub(super) fn volume_must_be_proved(history: History, other: OtherHalf) -> bool 
     }
 }
 
-/// Whether a claim that no cache shows must be read before it counts as absent: always, except while the volume, ours, is going. A claim of our name that a user has made is in no cache
-/// of ours, and Kubernetes would give it the volume that we make.
+/// Whether a claim that no cache shows must be read before it counts as absent: always, except while the volume, ours, is going, and the
+/// SharedVolume with it. A claim of our name that a user has made is in no cache of ours, and Kubernetes would give it the volume that we
+/// make.
 pub(super) fn claim_must_be_proved(history: History, other: OtherHalf) -> bool {
     other != OtherHalf::Leaving || is_record_needed(history)
 }

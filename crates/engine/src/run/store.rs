@@ -1,6 +1,8 @@
 //! The cache of one watch. Holds compact JSON, parsed when looked at; `kept` says of what.
 //! Knows which keys each object wakes; knows nothing of the API.
 
+mod progress;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +20,8 @@ use crate::readiness::{Census, Readiness};
 use crate::secret::without_content;
 use crate::seen::{Seen, Why};
 use crate::watch::{Wakes, Watch};
+
+pub(crate) use progress::Progress;
 
 /// How many members of a group are shown, and wake the others when they come or go. A message names five others and says
 /// whether there are more.
@@ -477,19 +481,6 @@ impl Store {
 
 fn unreadable<T>(key: &Key, said: &str) -> Seen<T> {
     Seen::Unknown(Why::Unreachable(format!("a bug of Aquifer: its code panicked at {key}: {said}")))
-}
-
-/// How far a cache must have come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// At least this revision.
-    Revision(u64),
-    /// This uid is gone or going.
-    Deleted(String),
-    /// The cache no longer holds this uid: it is gone, or the watch does not show it any more.
-    Gone(String),
-    /// This uid is gone, or newer than the revision in which it still had our finalizer. It was going before, so that tells nothing.
-    Released(String, u64),
 }
 
 impl Inner {
