@@ -6,8 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use aquifer_family::rights::{self, Namespaces};
-use aquifer_family::{Family, Grant, Scope};
+use aquifer_family::rights;
+use aquifer_family::{Family, Grant, InstalledObject, Scope, Settings, When};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use serde_json::Value;
 
@@ -46,6 +46,7 @@ fn folders() -> Result<Vec<Folder>> {
     Ok(vec![
         all("files/crds", definitions(&families)?),
         all("files/rules", rules(&families)),
+        all("files/objects", objects(&families)?),
         all("files/user-roles", user_roles(&families)),
         all("templates/families", templates(&families)?),
         Folder::some_of(chart.clone(), values(&families)?),
@@ -67,7 +68,7 @@ fn rules(families: &[&dyn Family]) -> Files {
     let mut texts = Files::new();
     let shared = (SHARED, rights::shared_grants());
     let of =
-        |family: &&dyn Family| (family.name(), rights::grants(*family, &Namespaces::expressions(*family)));
+        |family: &&dyn Family| (family.name(), rights::grants(*family, &Settings::expressions(*family)));
     for (folder, grants) in families.iter().map(of).chain([shared]) {
         for grant in grants {
             let scope = match grant.scope {
@@ -76,10 +77,37 @@ fn rules(families: &[&dyn Family]) -> Files {
                 Scope::Namespace(value) => format!("namespaces/{value}"),
             };
             let name = format!("{folder}/{}/{scope}.yaml", grant.account.name());
-            *texts.entry(name).or_insert_with(header) += &printed(&grant);
+            let text = match grant.when.map(condition) {
+                Some(condition) => format!("{{{{- if {condition} }}}}\n{}{{{{- end }}}}\n", printed(&grant)),
+                None => printed(&grant),
+            };
+            *texts.entry(name).or_insert_with(header) += &text;
         }
     }
     texts
+}
+
+/// One file for each object that an installation makes for a family, numbered in the order in which they are made.
+fn objects(families: &[&dyn Family]) -> Result<Files> {
+    let mut files = Files::new();
+    for family in families {
+        let all = family.installed(&Settings::expressions(*family));
+        for (number, InstalledObject { object, when, needs }) in all.into_iter().enumerate() {
+            let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+            let served = needs.map(|api| format!("(.Capabilities.APIVersions.Has {api:?})"));
+            let mut text = serde_saphyr::to_string(&object)?;
+            for condition in when.map(condition).into_iter().chain(served) {
+                text = format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n");
+            }
+            files.insert(format!("{}/{number:02}-{kind}.yaml", family.name()), header() + &text);
+        }
+    }
+    Ok(files)
+}
+
+/// The condition of a template for what depends on a setting.
+fn condition(When { value, is }: When) -> String {
+    format!("(eq .Values.{value} {is:?})")
 }
 
 fn user_roles(families: &[&dyn Family]) -> Files {
@@ -202,7 +230,7 @@ mod tests {
     #[test]
     fn printed_rules_read_back_as_the_same_rules() {
         for family in aquifer_families::all() {
-            let grants = rights::grants(family, &Namespaces::defaults(family));
+            let grants = rights::grants(family, &Settings::defaults(family, "aquifer-system"));
             let text: String = grants.iter().map(printed).collect();
             let read: Vec<PolicyRule> = serde_saphyr::from_str(&text).unwrap();
             assert_eq!(read, grants.into_iter().map(|grant| grant.rule).collect::<Vec<_>>());

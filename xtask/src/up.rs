@@ -110,6 +110,7 @@ async fn on_context(args: &Args, context: &str, examples: &[Value]) -> Result<()
     install::write_private(&file.0, &serde_saphyr::to_string(&kubeconfig)?)?;
     install::crds(&client).await?;
     install::user_roles(&client).await?;
+    install::for_families(&client).await?;
     let session = Session { client, program, kubeconfig: file.0.clone(), log: dir.join("aquifer.log") };
     session
         .run(args.once, examples, || {
@@ -215,13 +216,17 @@ fn intended(examples: &[Value]) -> Vec<String> {
     let crds = crds.iter().filter_map(|crd| crd.metadata.name.as_ref()).map(|name| format!("CRD {name}"));
     let roles = aquifer_families::all().into_iter().flat_map(Family::user_roles);
     let roles = roles.filter_map(|role| role.metadata.name).map(|name| format!("ClusterRole {name}"));
+    let made = install::objects_for_families().into_iter().map(|one| {
+        let text = |pointer| one.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        format!("{} {}", text("/kind"), text("/metadata/name"))
+    });
     let examples = examples.iter().map(|object| {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let namespace = text("/metadata/namespace");
         let dot = if namespace.is_empty() { "" } else { "/" };
         format!("{} {namespace}{dot}{} (example)", text("/kind"), text("/metadata/name"))
     });
-    crds.chain(roles).chain(examples).collect()
+    crds.chain(roles).chain(made).chain(examples).collect()
 }
 
 /// Commands that show something worth seeing.

@@ -123,6 +123,8 @@ pub struct ComponentObject {
 pub enum ObjectState {
     /// There, and as it should be.
     Current,
+    /// There, and made by whoever installed Aquifer: it is only looked at.
+    Provided,
     /// Not there.
     Missing,
     /// An object of that name exists that is not ours; it is left alone.
@@ -137,7 +139,8 @@ pub enum ObjectState {
 
 impl ObjectState {
     /// Every one of them: the documentation is checked against this list.
-    pub const ALL: [Self; 4] = [Self::Current, Self::Missing, Self::Foreign, Self::Deleting];
+    pub const ALL: [Self; 5] =
+        [Self::Current, Self::Provided, Self::Missing, Self::Foreign, Self::Deleting];
 }
 
 aquifer_base::reasons! {
@@ -150,6 +153,8 @@ aquifer_base::reasons! {
         Installing,
         /// Not Ready: objects of another owner are in the way, or ours are where they should not be.
         Conflict,
+        /// Not Ready: what an installation makes for the component is missing.
+        NotPrepared,
         /// Ready is not known: another owner manages the component.
         External,
         /// Not Ready: the component is being removed.

@@ -8,8 +8,8 @@ use aquifer_base::Reason as _;
 use aquifer_engine::process::Runnable;
 use aquifer_engine::{FailureReason, PauseReason};
 use aquifer_family::{
-    Error, Family, Field, ForeignKind, Grant, Held, Namespaces, Operator, Uninstall, Word, WordField, Work,
-    WorkNamespace,
+    Error, Family, Field, ForeignKind, Grant, InstalledObject, Operator, Setting, Settings, Uninstall, Word,
+    WordField, Work,
 };
 use async_trait::async_trait;
 use clap::{ArgMatches, Args as _, Command};
@@ -19,15 +19,13 @@ use kube::{Client, CustomResourceExt as _};
 
 use crate::file_systems::FileSystems;
 use crate::flags::Flags;
+use crate::manifests::DriverConfig;
 use crate::names::driver;
 use crate::volumes::Volumes;
-use crate::{fields, needed, rights, uninstall};
+use crate::{fields, installed, needed, rights, uninstall};
 
 /// The family.
 pub(crate) struct Efs;
-
-/// The chart value that names the driver's namespace.
-pub(crate) const NAMESPACE: &str = "efs.namespace";
 
 #[async_trait]
 impl Family for Efs {
@@ -51,16 +49,17 @@ impl Family for Efs {
         }]
     }
 
-    fn namespaces(&self) -> Vec<WorkNamespace> {
-        vec![WorkNamespace { value: NAMESPACE, default: driver::DEFAULT_NAMESPACE }]
+    fn settings(&self) -> Vec<Setting> {
+        let namespace = Setting { value: installed::NAMESPACE, default: driver::DEFAULT_NAMESPACE };
+        vec![namespace, Setting { value: installed::MANAGED.value, default: installed::MANAGED.is }]
     }
 
-    fn grants(&self, namespaces: &Namespaces) -> Vec<Grant> {
-        rights::grants(namespaces.name(NAMESPACE))
+    fn grants(&self, _: &Settings) -> Vec<Grant> {
+        rights::grants()
     }
 
-    fn held(&self) -> Vec<Held> {
-        rights::HELD.to_vec()
+    fn installed(&self, settings: &Settings) -> Vec<InstalledObject> {
+        installed::objects(settings)
     }
 
     fn user_roles(&self) -> Vec<ClusterRole> {
@@ -117,11 +116,12 @@ impl Family for Efs {
             ("AQUIFER_EFS_TENANCY", "Open".to_owned()),
             ("AQUIFER_EFS_NAMESPACE", driver::DEFAULT_NAMESPACE.to_owned()),
             ("AQUIFER_EFS_TOLERATIONS", "*".to_owned()),
+            ("AQUIFER_EFS_KUBELET_DIR", DriverConfig::default().kubelet_dir),
         ]
     }
 
     fn choices(&self) -> &'static [&'static str] {
-        &["efs-tenancy"]
+        &["efs-driver", "efs-tenancy"]
     }
 
     async fn needed(&self, client: &Client) -> Result<Vec<String>, Error> {

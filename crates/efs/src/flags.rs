@@ -8,7 +8,10 @@ use clap::{ArgMatches, Args, FromArgMatches as _, ValueEnum};
 use k8s_openapi::api::core::v1::Toleration;
 
 use crate::driver::{Driver, Management};
-use crate::manifests::{ConfigError, DriverConfig, Images, parse_node_selector, parse_tolerations};
+use crate::manifests::{
+    ConfigError, ContainerResources, DriverConfig, Images, parse_kubelet_dir, parse_node_selector,
+    parse_pull_secrets, parse_resources, parse_tolerations,
+};
 use crate::names::driver;
 use crate::volumes::Tenancy;
 
@@ -78,6 +81,38 @@ pub(crate) struct Flags {
     /// Image of the liveness probe
     #[arg(id = "efs-liveness-image", long = "efs-liveness-image", env = "AQUIFER_EFS_LIVENESS_IMAGE", default_value_t = Images::default().liveness, value_name = "IMAGE")]
     liveness_image: String,
+    /// Directory of the kubelet on the nodes
+    #[arg(
+        id = "efs-kubelet-dir",
+        long = "efs-kubelet-dir",
+        env = "AQUIFER_EFS_KUBELET_DIR",
+        default_value_t = DriverConfig::default().kubelet_dir,
+        value_name = "DIRECTORY",
+        value_parser = parse_kubelet_dir
+    )]
+    kubelet_dir: String,
+    /// Resources of the node plugin's containers, as JSON by plugin, registrar and liveness; by default small requests
+    #[arg(
+        id = "efs-resources",
+        long = "efs-resources",
+        env = "AQUIFER_EFS_RESOURCES",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "JSON",
+        value_parser = parse_resources
+    )]
+    resources: ContainerResources,
+    /// Secrets in the driver's namespace by which its images are pulled, as name,...
+    #[arg(
+        id = "efs-pull-secrets",
+        long = "efs-pull-secrets",
+        env = "AQUIFER_EFS_PULL_SECRETS",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "NAMES",
+        value_parser = pull_secrets
+    )]
+    pull_secrets: PullSecrets,
 }
 
 /// Who installs and repairs the driver.
@@ -92,6 +127,14 @@ enum Manager {
 /// All of them in one value; a list would be one flag for each.
 #[derive(Clone)]
 struct Tolerations(Vec<Toleration>);
+
+/// As above.
+#[derive(Clone)]
+struct PullSecrets(Vec<String>);
+
+fn pull_secrets(text: &str) -> Result<PullSecrets, ConfigError> {
+    parse_pull_secrets(text).map(PullSecrets)
+}
 
 fn tolerations(text: &str) -> Result<Tolerations, ConfigError> {
     parse_tolerations(text).map(Tolerations)
@@ -115,7 +158,9 @@ impl Flags {
             },
             node_selector: flags.node_selector,
             tolerations: flags.tolerations.0,
-            ..DriverConfig::default()
+            kubelet_dir: flags.kubelet_dir,
+            resources: flags.resources,
+            pull_secrets: flags.pull_secrets.0,
         };
         let management =
             if manager == [Manager::External] { Management::External } else { Management::Managed };

@@ -25,15 +25,6 @@ pub const POD: Kind = Kind::namespaced("", "v1", "Pod", "pods");
 pub const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace", "namespaces");
 /// The node plugin's identity.
 pub const SERVICE_ACCOUNT: Kind = Kind::namespaced("", "v1", "ServiceAccount", "serviceaccounts");
-/// The node plugin's rights in the API.
-pub const CLUSTER_ROLE: Kind =
-    Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
-/// Gives them to it.
-pub const CLUSTER_ROLE_BINDING: Kind =
-    Kind::cluster("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings");
-/// The node plugin's rights on its host, on OpenShift.
-pub const SECURITY_CONTEXT_CONSTRAINTS: Kind =
-    Kind::cluster("security.openshift.io", "v1", "SecurityContextConstraints", "securitycontextconstraints");
 /// The node plugin.
 pub const DAEMON_SET: Kind = Kind::namespaced("apps", "v1", "DaemonSet", "daemonsets");
 /// Makes the driver known.

@@ -10,6 +10,7 @@ mod family;
 mod fields;
 pub mod file_systems;
 mod flags;
+pub mod installed;
 pub mod kinds;
 pub mod manifests;
 mod message;

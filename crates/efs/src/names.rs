@@ -25,7 +25,7 @@ pub mod driver {
 
 /// Labels and finalizers.
 pub mod labels {
-    pub use aquifer_api::labels::{MANAGED_BY, MANAGER};
+    pub use aquifer_api::labels::{MANAGED_BY, MANAGER, PART_OF};
 
     /// On every object that belongs to a SharedVolume or to the driver; value `"true"`. aws-efs-operator's name.
     pub const OWNED: &str = "openshift.io/aws-efs-operator-owned";

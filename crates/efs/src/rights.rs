@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_api::{component, efs, openshift};
+use aquifer_api::{component, efs};
 use aquifer_family::rights::{KEEP, RBAC, READ, named, rule};
-use aquifer_family::{Grant, Held};
+use aquifer_family::Grant;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
 
+use crate::installed::{MANAGED, NAMESPACE};
 use crate::names::{driver, labels};
 
 const WRITE: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
@@ -32,13 +33,18 @@ pub(crate) fn user_roles() -> Vec<ClusterRole> {
         .into()
 }
 
-/// What the operator needs, with the driver in `namespace`.
+/// What the operator needs.
 ///
-/// Objects of fixed names are read and changed under these names only. `create` cannot be limited to a name, and is granted without.
-///
-/// All of it holds in the whole cluster. The driver's namespace is made and deleted by this family itself, and a Role in it could neither
-/// exist before the namespace nor outlive it; so the ServiceAccount and the DaemonSet of the node plugin are granted cluster-wide, by name.
-pub(crate) fn grants(namespace: &str) -> Vec<Grant> {
+/// Objects of fixed names are read and changed under these names only. `create` cannot be limited to a name, and is granted without. What
+/// makes anything privileged (namespace, account, roles and bindings of the node plugin) is made by the installation: see
+/// [`crate::installed`]. Where another owner manages the driver, there is no right to anything of it.
+pub(crate) fn grants() -> Vec<Grant> {
+    let mut all = for_volumes();
+    all.extend(for_driver().into_iter().map(|grant| grant.when(MANAGED)));
+    all
+}
+
+fn for_volumes() -> Vec<Grant> {
     vec![
         Grant::cluster(
             "SharedVolumes: what users ask for. Patch is for finalizers (ours, and that of aws-efs-operator when it is taken off); the spec is never written.",
@@ -73,7 +79,7 @@ pub(crate) fn grants(namespace: &str) -> Vec<Grant> {
             named(component::GROUP, &["components/status"], &["patch"], driver::COMPONENT),
         ),
         Grant::cluster(
-            "SharedVolumes: the volume and the claim behind each. Names follow the users' names, so they cannot be listed here.",
+            "SharedVolumes: the volume and the claim behind each. Names follow the users' names, so they cannot be listed here; the policies aquifer-efs-volumes and aquifer-efs-claims limit these rights to volumes of the EFS driver and claims of its storage class.",
             rule(
                 "",
                 &["persistentvolumes", "persistentvolumeclaims"],
@@ -85,41 +91,28 @@ pub(crate) fn grants(namespace: &str) -> Vec<Grant> {
             rule("", &["pods"], &["list"]),
         ),
         Grant::cluster(
-            "EFS driver: for its node plugin, which can be granted only what the operator holds.",
-            rule("", &["nodes"], &["get", "list", "watch", "patch"]),
+            "SharedVolumes: a namespace that goes away stops all repair in it. EFS driver: whether its namespace is the installation's.",
+            rule("", &["namespaces"], &READ),
         ),
-        Grant::cluster(
-            "SharedVolumes: a namespace that goes away stops all repair in it. EFS driver: its namespace is made.",
-            rule("", &["namespaces"], &["get", "list", "watch", "create"]),
+    ]
+}
+
+fn for_driver() -> Vec<Grant> {
+    vec![
+        Grant::namespace(
+            NAMESPACE,
+            "EFS driver: whether the account of its node plugin is there.",
+            named("", &["serviceaccounts"], &READ, driver::SERVICE_ACCOUNT),
         ),
-        Grant::cluster(
-            "EFS driver: its own namespace.",
-            named("", &["namespaces"], &["update", "delete"], namespace),
+        Grant::namespace(
+            NAMESPACE,
+            "EFS driver: to make its node plugin.",
+            rule("apps", &["daemonsets"], &["create"]),
         ),
-        Grant::cluster(
-            "EFS driver: to make the account of its node plugin.",
-            rule("", &["serviceaccounts"], &["create"]),
-        ),
-        Grant::cluster(
-            "EFS driver: the account of its node plugin.",
-            named("", &["serviceaccounts"], &KEEP, driver::SERVICE_ACCOUNT),
-        ),
-        Grant::cluster("EFS driver: to make its node plugin.", rule("apps", &["daemonsets"], &["create"])),
-        Grant::cluster(
+        Grant::namespace(
+            NAMESPACE,
             "EFS driver: its node plugin.",
             named("apps", &["daemonsets"], &KEEP, driver::DAEMON_SET),
-        ),
-        Grant::cluster(
-            "EFS driver: to make what its node plugin may do. Without the verbs bind and escalate: only what is granted here can be passed on.",
-            rule(RBAC, &["clusterroles", "clusterrolebindings"], &["create"]),
-        ),
-        Grant::cluster(
-            "EFS driver: the role of its node plugin.",
-            named(RBAC, &["clusterroles"], &KEEP, driver::CLUSTER_ROLE),
-        ),
-        Grant::cluster(
-            "EFS driver: the binding of its node plugin.",
-            named(RBAC, &["clusterrolebindings"], &KEEP, driver::CLUSTER_ROLE_BINDING),
         ),
         Grant::cluster(
             "EFS driver: to make its registration, and the storage class of all shared volumes.",
@@ -133,35 +126,12 @@ pub(crate) fn grants(namespace: &str) -> Vec<Grant> {
             "EFS driver: its storage class.",
             named("storage.k8s.io", &["storageclasses"], &KEEP, driver::STORAGE_CLASS),
         ),
-        Grant::cluster(
-            "EFS driver on OpenShift: to make what its node plugin may do on its host. Elsewhere this grants nothing.",
-            rule(openshift::GROUP, &["securitycontextconstraints"], &["create"]),
-        ),
-        Grant::cluster(
-            "EFS driver on OpenShift: what its node plugin may do on its host.",
-            named(
-                openshift::GROUP,
-                &["securitycontextconstraints"],
-                &KEEP,
-                driver::SECURITY_CONTEXT_CONSTRAINTS,
-            ),
-        ),
     ]
 }
 
-const PASSED_ON: &str = "the node plugin's role has it, and the server lets only those pass a right on who hold it; proved by \
-    rights::without_a_right_of_the_node_plugin_its_role_is_refused_and_named";
-
-/// As short as possible: a right that nobody can show is better taken away.
-pub(crate) const HELD: &[Held] = &[
-    Held { verb: "get", group: "", resource: "nodes", reason: PASSED_ON },
-    Held { verb: "list", group: "", resource: "nodes", reason: PASSED_ON },
-    Held { verb: "watch", group: "", resource: "nodes", reason: PASSED_ON },
-    Held { verb: "patch", group: "", resource: "nodes", reason: PASSED_ON },
-];
-
 #[cfg(test)]
 mod tests {
+    use aquifer_family::{Account, Rights, Scope, Settings};
     use k8s_openapi::api::rbac::v1::PolicyRule;
 
     use super::*;
@@ -192,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_operator_has_no_wildcard_and_no_secret() {
-        for Grant { rule, .. } in grants("somewhere") {
+        for Grant { rule, .. } in grants() {
             let words = rule.api_groups.iter().chain(&rule.resources).flatten().chain(&rule.verbs);
             for word in words {
                 assert!(
@@ -217,22 +187,40 @@ mod tests {
             "customresourcedefinitions",
             "serviceaccounts",
             "daemonsets",
-            "clusterroles",
-            "clusterrolebindings",
             "csidrivers",
             "storageclasses",
-            "securitycontextconstraints",
         ];
-        for Grant { rule, .. } in grants("elsewhere") {
+        for Grant { rule, .. } in grants() {
             let about = |kinds: &[&str]| rule.resources.iter().flatten().any(|r| kinds.contains(&r.as_str()));
             let only = |verbs: &[&str]| rule.verbs.iter().all(|verb| verbs.contains(&verb.as_str()));
             let by_name = rule.resource_names.is_some();
             assert!(!about(&fixed) || by_name || only(&["create"]), "{rule:?}");
-            // All namespaces are read.
-            assert!(
-                !about(&["namespaces"]) || by_name || only(&["get", "list", "watch", "create"]),
-                "{rule:?}"
-            );
+            // All namespaces are read, and none is made or changed.
+            assert!(!about(&["namespaces"]) || only(&READ), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_gives_power_over_nodes_can_be_made_outside_the_drivers_namespace() {
+        for Grant { rule, scope, .. } in grants() {
+            let resources = rule.resources.iter().flatten().map(String::as_str);
+            let workloads = ["pods", "daemonsets", "deployments", "statefulsets", "jobs", "serviceaccounts"];
+            let writes = rule.verbs.iter().any(|verb| !READ.contains(&verb.as_str()));
+            for resource in resources {
+                let place = Scope::Namespace(NAMESPACE);
+                assert!(!workloads.contains(&resource) || !writes || scope == place, "{rule:?}");
+                assert!(!["nodes", "roles", "clusterroles", "rolebindings"].contains(&resource), "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn with_a_driver_of_another_owner_there_is_no_right_to_anything_of_it() {
+        let settings = Settings::default().with(MANAGED.value, "external");
+        let rights = Rights::of(Account::Operator, &[(crate::family(), settings)]);
+        assert_eq!(rights.namespaces, []);
+        for rule in rights.cluster {
+            assert!(!rule.api_groups.iter().flatten().any(|group| group == "storage.k8s.io"), "{rule:?}");
         }
     }
 }

@@ -1,19 +1,16 @@
 //! The worlds of the family can be sent to another process and back: nothing of them is lost in JSON.
 
-use std::collections::BTreeMap;
 
 use aquifer_api::component::ComponentReason;
-use aquifer_base::{NamespaceName, Reason, ResourceVersion, Uid};
+use aquifer_base::{Reason, ResourceVersion, Uid};
 use aquifer_engine::{Identity, Key, Seen, State, Why};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts};
-use crate::manifests::{DriverConfig, Images};
+use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts, Place, PlaceFacts};
 use crate::volumes::{
     self, AccessPoints, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts,
     OwnerMarks, VolumeFacts,
@@ -149,57 +146,41 @@ fn file_system() -> impl Strategy<Value = FileSystemFacts> {
 
 fn part() -> impl Strategy<Value = PartFacts> {
     let nodes = (any::<i64>(), any::<i64>()).prop_map(|(wanted, ready)| NodeCounts { wanted, ready });
-    (identity(), prop::option::of(text()), any::<bool>(), nodes, prop::option::of(text())).prop_map(
-        |(identity, owner, deleting, nodes, pod_security)| PartFacts {
+    (identity(), prop::option::of(text()), prop::option::of(text()), any::<bool>(), nodes).prop_map(
+        |(identity, owner, owner_uid, deleting, nodes)| PartFacts {
             identity,
             owner,
+            owner_uid,
             deleting,
             nodes,
-            pod_security,
         },
     )
 }
 
-fn config() -> impl Strategy<Value = DriverConfig> {
-    let images = (text(), text(), text()).prop_map(|(plugin, registrar, liveness)| Images {
-        plugin,
-        registrar,
-        liveness,
-    });
-    let selector = prop::option::of(prop::collection::btree_map(text(), text(), 0..3));
-    let toleration = (prop::option::of(text()), prop::option::of(text()), prop::option::of(any::<i64>()))
-        .prop_map(|(key, value, toleration_seconds)| Toleration {
-            key,
-            value,
-            toleration_seconds,
-            ..Toleration::default()
-        });
-    let flags = (any::<bool>(), any::<bool>());
-    (text(), images, selector, prop::collection::vec(toleration, 0..3), flags).prop_map(
-        |(namespace, images, node_selector, tolerations, (scc_api, pod_security_labels))| {
-            let node_selector: Option<BTreeMap<String, String>> = node_selector;
-            DriverConfig {
-                namespace: NamespaceName::from(namespace),
-                images,
-                node_selector,
-                tolerations,
-                scc_api,
-                pod_security_labels,
-            }
-        },
-    )
+fn place() -> impl Strategy<Value = Place> {
+    let facts = || {
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+        (text(), flags).prop_map(|(uid, (marked, privileged, deleting))| PlaceFacts {
+            uid,
+            marked,
+            privileged,
+            deleting,
+        })
+    };
+    (seen(prop::option::of(facts())), seen(prop::option::of(facts())))
+        .prop_map(|(namespace, account)| Place { namespace, account })
 }
 
 fn driver_world() -> impl Strategy<Value = driver::World> {
     let definition = any::<bool>().prop_map(|deleting| DefinitionFacts { deleting });
     (
-        config(),
+        prop::option::of(place()),
         prop::collection::vec(seen(prop::option::of(part())), 0..3),
         seen(prop::option::of(definition)),
         prop::option::of(seen(texts())),
     )
-        .prop_map(|(config, objects, definition, needed_by)| driver::World {
-            config,
+        .prop_map(|(place, objects, definition, needed_by)| driver::World {
+            place,
             objects,
             definition,
             needed_by,

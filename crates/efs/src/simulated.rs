@@ -12,13 +12,13 @@ use serde_json::json;
 use crate::binder::{binder, quick_binder};
 use crate::driver::{Driver, SHARED_VOLUME_CRD};
 use crate::file_systems::FileSystems;
+use crate::installed::tests::prepare;
 use crate::kinds::{
-    CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, POD,
-    SERVICE_ACCOUNT, SHARED_FILE_SYSTEM, SHARED_VOLUME, STORAGE_CLASS, VOLUME,
+    CLAIM, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, POD, SERVICE_ACCOUNT, SHARED_FILE_SYSTEM, SHARED_VOLUME, STORAGE_CLASS, VOLUME,
 };
 use crate::volumes::{Volumes, claim_name, volume_name};
 
-pub(crate) const KINDS: [Kind; 14] = [
+pub(crate) const KINDS: [Kind; 12] = [
     SHARED_VOLUME,
     SHARED_FILE_SYSTEM,
     COMPONENT,
@@ -27,8 +27,6 @@ pub(crate) const KINDS: [Kind; 14] = [
     POD,
     NAMESPACE,
     SERVICE_ACCOUNT,
-    CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
     DAEMON_SET,
     CSI_DRIVER,
     STORAGE_CLASS,
@@ -81,6 +79,7 @@ fn story(seed: u64, delays: &Delays) -> Vec<String> {
     let played = run(seed, delays.clone(), &KINDS, async |world| {
         world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
         world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+        prepare(&world.model);
         world.react(binder);
         let processes = ["one", "two"].map(|name| start(world, name));
         for name in NAMES {
@@ -151,6 +150,7 @@ fn one_of_many_equal_volumes_is_changed_without_a_look_at_the_others() {
     let played = run(1, Delays::NONE, &KINDS, async |world| {
         world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
         world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+        prepare(&world.model);
         world.react(quick_binder());
         let process = start(world, "one");
         let name = |number: usize| format!("v-{number:05}");
@@ -187,6 +187,7 @@ fn what_is_allowed_after_a_list_was_read_is_noticed_at_once() {
     let played = run(1, Delays::NONE, &KINDS, async |world| {
         world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
         world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+        prepare(&world.model);
         world.react(binder);
         let allow = |names: &[&str]| {
             let spec = json!({"fileSystemID": FILE_SYSTEM, "allowedNamespaces": {"names": names},

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::binder::binder;
 use crate::driver::SHARED_VOLUME_CRD;
+use crate::installed::tests::prepare;
 use crate::kinds::{CLAIM, COMPONENT, CRD, NAMESPACE, POD, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
 use crate::simulated::{FILE_SYSTEM, KINDS, families, put};
@@ -117,6 +118,7 @@ fn interfere(world: &World) -> Option<String> {
 async fn script(world: &World) -> Result<(), String> {
     world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
     world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+    prepare(&world.model);
     world.react(binder);
     world.disturb_kinds();
     let kept = ["one", "two"].map(|name| world.keep(name, |_, _| families()));

@@ -31,6 +31,8 @@ mod quiet;
 mod repair;
 #[path = "efs/rights.rs"]
 mod rights;
+#[path = "efs/squatted.rs"]
+mod squatted;
 #[path = "efs/stale.rs"]
 mod stale;
 #[path = "efs/takeover.rs"]
@@ -39,6 +41,8 @@ mod takeover;
 mod tenant;
 #[path = "efs/tenants.rs"]
 mod tenants;
+#[path = "efs/thief.rs"]
+mod thief;
 #[path = "efs/uninstall.rs"]
 mod uninstall;
 #[path = "efs/upgrade.rs"]

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aquifer_family::rights::{self, Namespaces, Scope};
-use aquifer_family::{Account, Field, Grant, Rights};
+use aquifer_family::rights::{self, Scope};
+use aquifer_family::{Account, Field, Grant, Rights, Settings};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 
@@ -149,7 +149,7 @@ fn the_table_names_no_field_that_does_not_exist_and_no_kind_of_another_family() 
 }
 
 fn all_grants() -> Vec<Grant> {
-    let of = |family: &'static dyn Family| rights::grants(family, &Namespaces::defaults(family));
+    let of = |family: &'static dyn Family| rights::grants(family, &Settings::defaults(family, "home"));
     rights::shared_grants().into_iter().chain(all().into_iter().flat_map(of)).collect()
 }
 
@@ -174,20 +174,42 @@ fn every_grant_says_why() {
 #[test]
 fn a_grant_in_a_namespace_names_a_value_of_its_family() {
     for family in all() {
-        for grant in family.grants(&Namespaces::defaults(family)) {
+        let known = |value: &str| family.settings().iter().any(|one| one.value == value);
+        for grant in family.grants(&Settings::defaults(family, "home")) {
             if let Scope::Namespace(value) = grant.scope {
-                assert!(family.namespaces().iter().any(|one| one.value == value), "{grant:?}");
+                assert!(known(value), "{grant:?}");
             }
+            assert!(grant.when.is_none_or(|when| known(when.value)), "{grant:?}");
         }
-        for one in family.namespaces() {
+        // A choice of an installation is found by the variable of its value.
+        let command = family.flags(clap::Command::new("run"));
+        for one in family.settings() {
             assert!(one.value.starts_with(&format!("{}.", family.name())), "{one:?}");
+            let variable = format!("AQUIFER_{}", one.value.replace('.', "_").to_uppercase());
+            let is = |arg: &clap::Arg| arg.get_env().is_some_and(|name| *name == *variable);
+            assert!(command.get_arguments().any(is), "{variable}");
+        }
+    }
+}
+
+#[test]
+fn what_an_installation_makes_says_that_it_is_ours() {
+    for family in all() {
+        for one in family.installed(&Settings::defaults(family, "home")) {
+            let object = &one.object;
+            for field in ["apiVersion", "kind"] {
+                assert!(object[field].is_string(), "{object}");
+            }
+            let labels = &object["metadata"]["labels"];
+            assert_eq!(labels[aquifer_api::labels::PART_OF], aquifer_api::labels::MANAGER, "{object}");
+            assert_eq!(labels[aquifer_api::labels::MANAGED_BY], aquifer_api::labels::MANAGER, "{object}");
         }
     }
 }
 
 #[test]
 fn leases_are_held_under_the_familys_name_only() {
-    let rights = Rights::of(Account::Operator, &all());
+    let rights = Rights::by_default(Account::Operator, &all(), "home");
     let about_leases = |rule: &&PolicyRule| rule.resources.iter().flatten().any(|one| one == "leases");
     let leases: Vec<&PolicyRule> = rights.own_namespace.iter().filter(about_leases).collect();
     assert_eq!(leases.len(), all().len() + 1);

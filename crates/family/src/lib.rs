@@ -7,9 +7,11 @@
 pub mod component;
 mod error;
 pub mod flags;
+mod installed;
 mod kinds;
 mod list;
 pub mod rights;
+mod settings;
 mod uninstall;
 mod words;
 mod work;
@@ -22,9 +24,11 @@ use kube::Client;
 
 pub use aquifer_base::fields::{Field, Writer};
 pub use error::{Error, cannot};
+pub use installed::InstalledObject;
 pub use kinds::ForeignKind;
 pub use list::list;
-pub use rights::{Account, Grant, Held, NamespaceRights, Namespaces, Rights, Scope, WorkNamespace};
+pub use rights::{Account, Grant, Held, NamespaceRights, Rights, Scope};
+pub use settings::{Setting, Settings, When};
 pub use uninstall::{Outcome, Uninstall};
 pub use words::{Word, WordField};
 pub use work::{Operator, Work};
@@ -48,13 +52,19 @@ pub trait Family: Send + Sync {
         Vec::new()
     }
 
-    /// The namespaces that it works in, as far as an administrator chooses them.
-    fn namespaces(&self) -> Vec<WorkNamespace> {
+    /// The chart values that its rights and its installed objects depend on, such as the namespaces that it works in.
+    fn settings(&self) -> Vec<Setting> {
         Vec::new()
     }
 
     /// What its accounts may do. The operator's Lease is not among it: see [`rights::grants`].
-    fn grants(&self, namespaces: &Namespaces) -> Vec<Grant>;
+    fn grants(&self, settings: &Settings) -> Vec<Grant>;
+
+    /// What an installation makes for it before the operator runs, in the order in which it is made. Among it is whatever the operator
+    /// could only make if it held more rights than it needs: namespaces, roles, bindings, policies.
+    fn installed(&self, _settings: &Settings) -> Vec<InstalledObject> {
+        Vec::new()
+    }
 
     /// Every reason and object state that its controllers can write into a status.
     fn words(&self) -> Vec<Word>;

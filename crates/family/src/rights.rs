@@ -1,11 +1,9 @@
 //! Who may do what, and why. Rules only: whoever installs the operator binds them. The chart's rules are printed from here by
 //! `cargo xtask chart`.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use crate::Family;
+use crate::{Family, Settings, When};
 
 /// What it takes to look at objects.
 pub const READ: [&str; 3] = ["get", "list", "watch"];
@@ -28,12 +26,14 @@ pub struct Grant {
     pub why: &'static str,
     /// What is granted.
     pub rule: PolicyRule,
+    /// The setting under which it is needed; nobody has it otherwise.
+    pub when: Option<When>,
 }
 
 impl Grant {
     /// A grant to the operator in the whole cluster.
     pub fn cluster(why: &'static str, rule: PolicyRule) -> Self {
-        Self { account: Account::Operator, scope: Scope::Cluster, why, rule }
+        Self { account: Account::Operator, scope: Scope::Cluster, why, rule, when: None }
     }
 
     /// A grant to the operator in its own namespace.
@@ -44,6 +44,12 @@ impl Grant {
     /// A grant to the operator in a namespace that a family works in, named by its chart value.
     pub fn namespace(value: &'static str, why: &'static str, rule: PolicyRule) -> Self {
         Self { scope: Scope::Namespace(value), ..Self::cluster(why, rule) }
+    }
+
+    /// The same grant, needed under a setting only.
+    #[must_use]
+    pub fn when(self, when: When) -> Self {
+        Self { when: Some(when), ..self }
     }
 }
 
@@ -85,44 +91,6 @@ pub enum Scope {
     Namespace(&'static str),
 }
 
-/// A namespace that a family works in and that exists before the operator is installed, or a namespace that the family makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkNamespace {
-    /// The chart value that names it, such as `efs.namespace`. The value may be one name or a list of names.
-    pub value: &'static str,
-    /// The default of that value.
-    pub default: &'static str,
-}
-
-/// The names of the namespaces that a family works in, by their chart values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Namespaces(BTreeMap<&'static str, String>);
-
-impl Namespaces {
-    /// The defaults of a family.
-    pub fn defaults(family: &dyn Family) -> Self {
-        Self(family.namespaces().into_iter().map(|one| (one.value, one.default.to_owned())).collect())
-    }
-
-    /// Expressions for a Helm template, which knows the administrator's choice.
-    pub fn expressions(family: &dyn Family) -> Self {
-        let expression = |one: WorkNamespace| (one.value, format!("{{{{ .Values.{} }}}}", one.value));
-        Self(family.namespaces().into_iter().map(expression).collect())
-    }
-
-    /// The same with another choice for one value.
-    #[must_use]
-    pub fn with(mut self, value: &'static str, name: impl Into<String>) -> Self {
-        self.0.insert(value, name.into());
-        self
-    }
-
-    /// The name of a namespace; empty for a value that the family does not have.
-    pub fn name(&self, value: &str) -> &str {
-        self.0.get(value).map_or("", String::as_str)
-    }
-}
-
 /// A right that no call shows, and the reason to hold it all the same. Each is proved by a test that fails without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -155,13 +123,13 @@ pub fn shared_grants() -> Vec<Grant> {
     ]
 }
 
-/// What a family needs: its own grants, and its Lease.
-pub fn grants(family: &dyn Family, namespaces: &Namespaces) -> Vec<Grant> {
+/// What a family needs under any settings: its own grants, and its Lease.
+pub fn grants(family: &dyn Family, settings: &Settings) -> Vec<Grant> {
     let lease = Grant::own_namespace(
         "Leader election: the Lease that says which replica runs this family.",
         named(LEASES, &["leases"], &["get", "patch"], &lease(family)),
     );
-    let mut all = family.grants(namespaces);
+    let mut all = family.grants(settings);
     all.push(lease);
     all
 }
@@ -196,26 +164,34 @@ impl NamespaceRights {
 }
 
 impl Rights {
-    /// The rights of an account that serves these families, with their default namespaces.
-    pub fn of(account: Account, families: &[&dyn Family]) -> Self {
+    /// The rights of an account that serves these families, under the settings that were chosen for each.
+    pub fn of(account: Account, families: &[(&dyn Family, Settings)]) -> Self {
         let mut rights = Self::default();
-        rights.add(account, shared_grants(), &Namespaces::default());
-        for &family in families {
-            let namespaces = Namespaces::defaults(family);
-            rights.add(account, grants(family, &namespaces), &namespaces);
+        rights.add(account, shared_grants(), &Settings::default());
+        for (family, settings) in families {
+            rights.add(account, grants(*family, settings), settings);
         }
         rights
     }
 
-    fn add(&mut self, account: Account, grants: Vec<Grant>, namespaces: &Namespaces) {
-        for grant in grants.into_iter().filter(|grant| grant.account == account) {
+    /// The same with the default settings, for an operator in this namespace.
+    pub fn by_default(account: Account, families: &[&dyn Family], own_namespace: &str) -> Self {
+        let with_defaults = |family: &&'_ _| Settings::defaults(*family, own_namespace);
+        let settings: Vec<Settings> = families.iter().map(with_defaults).collect();
+        let families: Vec<_> = families.iter().copied().zip(settings).collect();
+        Self::of(account, &families)
+    }
+
+    fn add(&mut self, account: Account, grants: Vec<Grant>, settings: &Settings) {
+        let needed = |grant: &Grant| grant.account == account && settings.meet(grant.when);
+        for grant in grants.into_iter().filter(needed) {
             let rules = match grant.scope {
                 Scope::Cluster => &mut self.cluster,
                 Scope::OwnNamespace => &mut self.own_namespace,
                 Scope::Namespace(value) => {
                     let place = self.namespaces.iter().position(|one| one.value == value);
                     let place = place.unwrap_or_else(|| {
-                        let namespace = namespaces.name(value).to_owned();
+                        let namespace = settings.get(value).to_owned();
                         self.namespaces.push(NamespaceRights { value, namespace, rules: Vec::new() });
                         self.namespaces.len() - 1
                     });
@@ -251,7 +227,7 @@ mod tests {
     use kube::Client;
 
     use super::*;
-    use crate::{Error, Field, Operator, Uninstall, Work};
+    use crate::{Error, Field, Operator, Setting, Uninstall, Work};
 
     /// A family with a grant in each scope, and one for a server.
     struct Tide;
@@ -267,15 +243,18 @@ mod tests {
         fn kinds(&self) -> Vec<CustomResourceDefinition> {
             Vec::new()
         }
-        fn namespaces(&self) -> Vec<WorkNamespace> {
-            vec![WorkNamespace { value: "tide.namespace", default: "sea" }]
+        fn settings(&self) -> Vec<Setting> {
+            let mode = Setting { value: "tide.mode", default: "high" };
+            vec![Setting { value: "tide.namespace", default: "sea" }, mode]
         }
-        fn grants(&self, namespaces: &Namespaces) -> Vec<Grant> {
+        fn grants(&self, settings: &Settings) -> Vec<Grant> {
             let pods = || rule("", &["pods"], &["list"]);
-            let by_name = named("", &["namespaces"], &["get"], namespaces.name("tide.namespace"));
+            let by_name = named("", &["namespaces"], &["get"], settings.get("tide.namespace"));
             vec![
                 Grant::cluster("For a test of the cluster.", by_name),
                 Grant::own_namespace("For a test at home.", pods()),
+                Grant::cluster("For a test of settings.", rule("", &["nodes"], &["list"]))
+                    .when(When { value: "tide.mode", is: "low" }),
                 Grant::namespace("tide.namespace", "For a test in a namespace.", pods()),
                 Grant {
                     account: Account::Server("tide-api"),
@@ -305,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_grant_holds_in_its_scope_and_for_its_account_only() {
-        let rights = Rights::of(Account::Operator, &[&Tide]);
+        let rights = Rights::by_default(Account::Operator, &[&Tide], "home");
         let resources = |rules: &[PolicyRule]| -> Vec<String> {
             rules.iter().filter_map(|rule| rule.resources.clone()).flatten().collect()
         };
@@ -315,13 +294,23 @@ mod tests {
         let [there] = rights.namespaces.as_slice() else { panic!("{:?}", rights.namespaces) };
         assert_eq!((there.namespace.as_str(), resources(&there.rules)), ("sea", vec!["pods".to_owned()]));
         assert_eq!(there.role(Account::Operator), "aquifer-tide-namespace");
-        let server = Rights::of(Account::Server("tide-api"), &[&Tide]);
+        let server = Rights::by_default(Account::Server("tide-api"), &[&Tide], "home");
         assert_eq!((server.cluster.len(), server.own_namespace.len()), (1, 0));
     }
 
     #[test]
+    fn a_grant_that_depends_on_a_setting_is_there_under_that_setting_only() {
+        let about_nodes = |mode: &str| {
+            let settings = Settings::defaults(&Tide, "home").with("tide.mode", mode);
+            let rights = Rights::of(Account::Operator, &[(&Tide, settings)]);
+            rights.cluster.iter().any(|rule| rule.resources.iter().flatten().any(|one| one == "nodes"))
+        };
+        assert!(about_nodes("low") && !about_nodes("high"));
+    }
+
+    #[test]
     fn a_template_names_the_namespace_by_its_value() {
-        let grants = Tide.grants(&Namespaces::expressions(&Tide));
+        let grants = Tide.grants(&Settings::expressions(&Tide));
         let names = grants[0].rule.resource_names.as_deref();
         assert_eq!(names, Some(&["{{ .Values.tide.namespace }}".to_owned()][..]));
     }

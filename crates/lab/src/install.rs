@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use aquifer_family::{Account as RightsOf, Rights};
+use aquifer_family::{Account as RightsOf, InstalledObject, Rights, Settings};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -81,6 +81,28 @@ pub(crate) async fn served(client: &Client, name: &str) -> Result<()> {
     .await
 }
 
+/// Makes what an installation makes for the families before the operator runs, as far as the cluster has the APIs for it.
+pub async fn for_families(client: &Client) -> Result<()> {
+    let groups = client.list_api_groups().await?.groups;
+    let served: Vec<String> =
+        groups.into_iter().flat_map(|group| group.versions).map(|version| version.group_version).collect();
+    for InstalledObject { object, needs, .. } in objects_for_families() {
+        if needs.is_none_or(|api| served.iter().any(|served| served == api)) {
+            apply(client, object).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What an installation with default settings makes for the families.
+pub fn objects_for_families() -> Vec<InstalledObject> {
+    let of_family = |family: &'static dyn aquifer_family::Family| {
+        let settings = Settings::defaults(family, NAMESPACE);
+        family.installed(&settings).into_iter().filter(move |one| settings.meet(one.when))
+    };
+    aquifer_families::all().into_iter().flat_map(of_family).collect()
+}
+
 /// Installs the roles that let users work with our kinds.
 pub async fn user_roles(client: &Client) -> Result<()> {
     for role in aquifer_families::all().iter().flat_map(|family| family.user_roles()) {
@@ -109,11 +131,12 @@ pub async fn lesser_identity(
 
 /// What a real installation of all families grants to the operator.
 fn rights() -> Rights {
-    Rights::of(RightsOf::Operator, &aquifer_families::all())
+    Rights::by_default(RightsOf::Operator, &aquifer_families::all(), NAMESPACE)
 }
 
 async fn account(cluster: &Cluster, name: &str, rights: &Rights) -> Result<Account> {
     let client = cluster.client()?;
+    for_families(&client).await?;
     let api_version = "rbac.authorization.k8s.io/v1";
     let subjects = json!([{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }]);
     let role_ref =
@@ -129,7 +152,6 @@ async fn account(cluster: &Cluster, name: &str, rights: &Rights) -> Result<Accou
     for (namespace, rules) in std::iter::once((NAMESPACE, &rights.own_namespace)).chain(narrow) {
         let metadata = json!({ "name": name, "namespace": namespace });
         objects.extend([
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
             json!({ "apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": rules }),
             json!({ "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
                 "roleRef": role_ref("Role"), "subjects": subjects }),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use aquifer_family::rights::{self, Namespaces};
-use aquifer_family::{Account, Grant, Held, Scope};
+use aquifer_family::rights;
+use aquifer_family::{Account, Grant, Held, Scope, Settings};
 use aquifer_lab::install::NAMESPACE;
 
 use super::usage::Usage;
@@ -54,21 +54,22 @@ pub fn held() -> Vec<Held> {
 /// What the chart grants, right by right.
 pub fn granted() -> Vec<Right> {
     let mut rights: Vec<Right> =
-        rights::shared_grants().iter().flat_map(|grant| taken_apart(grant, &Namespaces::default())).collect();
+        rights::shared_grants().iter().flat_map(|grant| taken_apart(grant, &Settings::default())).collect();
     for family in aquifer_families::all() {
-        let namespaces = Namespaces::defaults(family);
-        let grants = rights::grants(family, &namespaces);
-        rights.extend(grants.iter().flat_map(|grant| taken_apart(grant, &namespaces)));
+        let settings = Settings::defaults(family, NAMESPACE);
+        let grants = rights::grants(family, &settings);
+        let needed = grants.iter().filter(|grant| settings.meet(grant.when));
+        rights.extend(needed.flat_map(|grant| taken_apart(grant, &settings)));
     }
     rights
 }
 
-fn taken_apart(grant: &Grant, namespaces: &Namespaces) -> Vec<Right> {
+fn taken_apart(grant: &Grant, settings: &Settings) -> Vec<Right> {
     let rule = &grant.rule;
     let namespace = match grant.scope {
         Scope::Cluster => None,
         Scope::OwnNamespace => Some(NAMESPACE.to_owned()),
-        Scope::Namespace(value) => Some(namespaces.name(value).to_owned()),
+        Scope::Namespace(value) => Some(settings.get(value).to_owned()),
     };
     let names: Vec<Option<String>> = match &rule.resource_names {
         Some(names) => names.iter().cloned().map(Some).collect(),

@@ -18,6 +18,20 @@
 - name: AQUIFER_EFS_NODE_SELECTOR
   value: {{ join "," $labels | quote }}
 {{- end }}
+- name: AQUIFER_EFS_KUBELET_DIR
+  value: {{ .kubeletDir | default "/var/lib/kubelet" | quote }}
+{{- with .resources }}
+- name: AQUIFER_EFS_RESOURCES
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- with .imagePullSecrets }}
+{{- $names := list }}
+{{- range . }}
+{{- $names = append $names .name }}
+{{- end }}
+- name: AQUIFER_EFS_PULL_SECRETS
+  value: {{ join "," $names | quote }}
+{{- end }}
 {{- range $name, $image := .images }}
 {{- if $image }}
 - name: AQUIFER_EFS_{{ upper $name }}_IMAGE

@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use tokio::time::Instant;
 
-use super::objects::{NAME, api_of, kind, title};
+use super::objects::{KEEP, NAME, api_of, kind, title};
 
 const MANAGER: &str = "aquifer-install";
 pub const CRD: &str = "CustomResourceDefinition";
@@ -47,8 +47,18 @@ pub async fn look(client: &Client, object: &DynamicObject) -> anyhow::Result<Opt
 }
 
 /// Fails when the object that is there must not be changed by us.
-pub fn may_change(object: &DynamicObject, live: &DynamicObject) -> anyhow::Result<()> {
-    // Definitions and namespaces that are not ours are used as they are. A definition outlives the release that installed it.
+pub fn may_change(object: &DynamicObject, live: &DynamicObject, take_over: bool) -> anyhow::Result<()> {
+    if is_kept(object) && kind(object) != CRD {
+        // A user may have made it, to get what it gives to the pods in it: it is used only when an administrator says so.
+        if !is_ours(live) && !take_over {
+            bail!(
+                "cannot use {}: it is not Aquifer's (it has no label {PART_OF}={NAME}), and whoever made it would get the power of what runs there. Delete it first; if it is yours, --take-over uses it",
+                title(object)
+            );
+        }
+        return Ok(());
+    }
+    // Definitions, and the operator's namespace, are used as they are when they are not ours.
     if [CRD, "Namespace"].contains(&kind(object)) {
         return Ok(());
     }
@@ -72,6 +82,11 @@ pub fn release(live: &DynamicObject) -> Option<String> {
     let by_helm = live.labels().get(labels::MANAGED_BY).is_some_and(|manager| manager == "Helm");
     let name = || live.annotations().get("meta.helm.sh/release-name").cloned().unwrap_or_default();
     by_helm.then(name)
+}
+
+/// Whether an object outlives the installation that made it, and so the Helm release that it says it belongs to.
+pub fn is_kept(object: &DynamicObject) -> bool {
+    object.annotations().get(KEEP.0).is_some_and(|policy| policy == KEEP.1)
 }
 
 /// Whether an object is part of Aquifer.
@@ -111,7 +126,8 @@ pub async fn apply(
 }
 
 fn left_alone(object: &DynamicObject, live: Option<&DynamicObject>, take_over: bool) -> bool {
-    let may_be_foreign = kind(object) == "Namespace" || (kind(object) == CRD && !take_over);
+    let own_namespace = kind(object) == "Namespace" && !is_kept(object);
+    let may_be_foreign = own_namespace || (kind(object) == CRD && !take_over);
     may_be_foreign && live.is_some_and(|live| !is_ours(live))
 }
 

@@ -47,7 +47,8 @@ pub struct Args {
     chosen: Chosen,
     #[command(flatten)]
     choices: Choices,
-    /// Replace definitions of our kinds that another tool installed; by default they are left as they are
+    /// Use what another tool or user made: definitions of our kinds, which are left as they are by default, and what families need, such as
+    /// the driver's namespace, which is refused by default
     #[arg(long, env = "AQUIFER_INSTALL_TAKE_OVER", value_parser = BoolishValueParser::new())]
     take_over: bool,
     /// Wait until all replicas are ready
@@ -62,7 +63,12 @@ pub struct Args {
 
 impl Args {
     /// The choices that were made now, else those of the installation, else the defaults.
-    fn wanted(&self, namespace: NamespaceName, installed: Present) -> anyhow::Result<Wanted> {
+    fn wanted(
+        &self,
+        namespace: NamespaceName,
+        installed: Present,
+        apis: Vec<String>,
+    ) -> anyhow::Result<Wanted> {
         let families = match self.chosen.families() {
             Some(chosen) => chosen,
             None => installed.families()?.unwrap_or_else(aquifer_families::default),
@@ -73,6 +79,7 @@ impl Args {
             replicas: self.replicas.or(installed.replicas).unwrap_or(2),
             families: families::in_order(&families),
             choices: self.choices.clone().or(installed.choices),
+            apis,
         })
     }
 }
@@ -81,13 +88,13 @@ impl Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     if args.dry_run {
         let namespace = present::choose_namespace(None, args.namespace.as_ref())?;
-        return print(&args.wanted(namespace, Present::default())?.objects()?);
+        return print(&args.wanted(namespace, Present::default(), Vec::new())?.objects()?);
     }
     let client = args.connection.client().await?;
     let installed = present::operator_namespace(&client).await?;
     let namespace = present::choose_namespace(installed, args.namespace.as_ref())?;
     let installed = Present::read(&client, &namespace).await?;
-    let wanted = args.wanted(namespace, installed)?;
+    let wanted = args.wanted(namespace, installed, present::apis(&client).await?)?;
     let objects = wanted.objects()?;
     let found = rehearse(&client, &objects, args.take_over).await?;
     let (mut created, mut changed, mut unchanged, mut left) = (0, 0, 0, 0);
@@ -133,16 +140,16 @@ async fn rehearse(
     for object in objects {
         let live = apply::look(client, object).await?;
         if let Some(live) = &live {
-            apply::may_change(object, live)?;
+            apply::may_change(object, live, take_over)?;
         }
         found.push(live);
     }
-    let namespace_missing = found.first().is_none_or(Option::is_none);
-    for (object, live) in objects.iter().zip(&found) {
-        // In the operator's namespace nothing can be tried while it is still to be made. All others must be there.
-        if !namespace_missing
-            || object.namespace().as_deref() != objects.first().map(kube::ResourceExt::name_any).as_deref()
-        {
+    let both = || objects.iter().zip(&found);
+    let to_make = both().filter(|(object, live)| kind(object) == "Namespace" && live.is_none());
+    let to_make: Vec<String> = to_make.map(|(object, _)| object.name_any()).collect();
+    for (object, live) in both() {
+        // Nothing can be tried in a namespace that is still to be made.
+        if !object.namespace().is_some_and(|namespace| to_make.contains(&namespace)) {
             apply::try_out(client, object, live.as_ref(), take_over).await?;
         }
     }

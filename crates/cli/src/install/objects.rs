@@ -5,7 +5,7 @@ use anyhow::Context as _;
 use aquifer_api::labels::{self, PART_OF};
 use aquifer_base::NamespaceName;
 use aquifer_family::rights::{self, RBAC};
-use aquifer_family::{Account, Family, Rights};
+use aquifer_family::{Account, Family, InstalledObject, Rights, Settings};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
@@ -39,6 +39,8 @@ pub struct Wanted {
     pub families: Vec<&'static dyn Family>,
     /// What was chosen for the flags of families.
     pub choices: Choices,
+    /// The APIs that the cluster serves, such as `security.openshift.io/v1`, as far as families have objects for them.
+    pub apis: Vec<String>,
 }
 
 impl Wanted {
@@ -50,6 +52,7 @@ impl Wanted {
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.here(NAME),
             "automountServiceAccountToken": false,
         }));
+        all.extend(self.of_families()?);
         all.extend(self.rights());
         all.extend(self.user_roles()?);
         all.push(self.service());
@@ -70,9 +73,41 @@ impl Wanted {
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace, "labels": labels } })
     }
 
+    /// What was chosen for each family.
+    fn settings(&self) -> Vec<(&'static dyn Family, Settings)> {
+        let of_family = |family: &&'static dyn Family| {
+            let mut settings = Settings::defaults(*family, self.namespace.as_str());
+            for setting in family.settings() {
+                let variable = format!("AQUIFER_{}", setting.value.replace('.', "_").to_uppercase());
+                if let Some(chosen) = self.choices.get(&variable) {
+                    settings = settings.with(setting.value, chosen);
+                }
+            }
+            (*family, settings)
+        };
+        self.families.iter().map(of_family).collect()
+    }
+
+    /// What families need before the operator runs. Helm keeps it as it keeps our kinds: what the operator made may need it.
+    fn of_families(&self) -> anyhow::Result<Vec<Value>> {
+        let needed = |one: &InstalledObject, settings: &Settings| {
+            let served = |api: &str| self.apis.iter().any(|served| served == api);
+            settings.meet(one.when) && one.needs.is_none_or(served)
+        };
+        let mut all = Vec::new();
+        for (family, settings) in self.settings() {
+            let objects = family.installed(&settings).into_iter();
+            for InstalledObject { mut object, .. } in objects.filter(|one| needed(one, &settings)) {
+                keep(&mut object);
+                all.push(object);
+            }
+        }
+        Ok(all)
+    }
+
     /// In the whole cluster, in the operator's namespace, and in each namespace that a family works in.
     fn rights(&self) -> Vec<Value> {
-        let rights = Rights::of(Account::Operator, &self.families);
+        let rights = Rights::of(Account::Operator, &self.settings());
         let wide = json!({ "name": NAME, "labels": all_labels() });
         let role = |kind: &str, name: &str| json!({ "apiGroup": RBAC, "kind": kind, "name": name });
         let subjects = json!([{ "kind": "ServiceAccount", "name": NAME, "namespace": self.namespace }]);
@@ -184,7 +219,7 @@ impl Wanted {
         let mut all = Vec::new();
         for crd in aquifer_families::crds(&self.families) {
             let mut crd = labelled(serde_json::to_value(crd)?)?;
-            crd["metadata"]["annotations"]["helm.sh/resource-policy"] = "keep".into();
+            keep(&mut crd);
             all.push(crd);
         }
         Ok(all)
@@ -194,6 +229,13 @@ impl Wanted {
     pub fn leases(&self) -> Vec<String> {
         self.families.iter().map(|family| rights::lease(*family)).collect()
     }
+}
+
+/// The annotation of what stays when Helm uninstalls the rest.
+pub const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
+
+fn keep(object: &mut Value) {
+    object["metadata"]["annotations"][KEEP.0] = KEEP.1.into();
 }
 
 fn selector() -> Value {

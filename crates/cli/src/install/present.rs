@@ -60,6 +60,13 @@ impl Present {
     }
 }
 
+/// The APIs that the cluster serves, as group and version. Some objects are for clusters with a certain one only.
+pub async fn apis(client: &Client) -> anyhow::Result<Vec<String>> {
+    let groups = client.list_api_groups().await.context("cannot ask which APIs the cluster serves")?;
+    let versions = groups.groups.into_iter().flat_map(|group| group.versions);
+    Ok(versions.map(|version| version.group_version).collect())
+}
+
 /// The namespace of the installed operator. Only one account has the operator's rights, so their binding shows it.
 pub async fn operator_namespace(client: &Client) -> anyhow::Result<Option<NamespaceName>> {
     let api = Api::<ClusterRoleBinding>::all(client.clone());
@@ -136,7 +143,7 @@ mod tests {
             let command = <super::super::Args as clap::Args>::augment_args(clap::Command::new("install"));
             let matches = command.get_matches_from(arguments);
             let args = <super::super::Args as clap::FromArgMatches>::from_arg_matches(&matches).unwrap();
-            let objects = args.wanted(NAMESPACE.into(), installed).unwrap().objects().unwrap();
+            let objects = args.wanted(NAMESPACE.into(), installed, Vec::new()).unwrap().objects().unwrap();
             let deployment = serde_json::to_value(objects.last().unwrap()).unwrap();
             let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].clone();
             let of = variables.as_array().unwrap().iter().find(|one| one["name"] == "AQUIFER_EFS_TENANCY");

@@ -13,8 +13,8 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, Preconditions};
 use kube::{Client, CustomResourceExt as _, ResourceExt};
 use tokio::time::Instant;
 
-use super::apply::{CRD, is_ours, look, release};
-use super::objects::{DEFAULT_IMAGE, Wanted, api_of, kind, title};
+use super::apply::{CRD, is_kept, is_ours, look, release};
+use super::objects::{DEFAULT_IMAGE, NAME, Wanted, api_of, kind, title};
 use super::{needed, present};
 use crate::confirm::confirm;
 use crate::connection::Connection;
@@ -57,7 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         needed::refuse(&client).await?;
         finished = needed::finished(&client).await?;
     }
-    let found = find(&client, &namespace, &finished, args.crds).await?;
+    let found = find(&client, &namespace, &finished, &args).await?;
     if found.is_empty() {
         say!("nothing of Aquifer is installed in namespace {namespace} or in the cluster");
         return Ok(());
@@ -94,7 +94,7 @@ async fn find(
     client: &Client,
     namespace: &NamespaceName,
     components: &[Component],
-    crds: bool,
+    args: &Args,
 ) -> anyhow::Result<Vec<DynamicObject>> {
     let wanted = Wanted {
         image: DEFAULT_IMAGE.to_owned(),
@@ -102,28 +102,32 @@ async fn find(
         replicas: 0,
         families: aquifer_families::all(),
         choices: Choices::default(),
+        apis: present::apis(client).await?,
     };
     let (kinds, mut others): (Vec<_>, Vec<_>) = wanted
         .objects()?
         .into_iter()
-        .filter(|one| kind(one) != "Namespace")
+        .filter(|one| kind(one) != "Namespace" || one.name_any() != namespace.as_str())
         .partition(|one| kind(one) == CRD);
+    // What the operator made may need what was made for it.
+    others.retain(|one| !args.keep_objects || !is_kept(one));
     others.reverse();
     let lease = |name: &String| {
         DynamicObject::new(name, &ApiResource::erase::<Lease>(&())).within(namespace.as_str())
     };
     // Before each family had a Lease of its own, there was one named like the operator.
-    others.extend(wanted.leases().iter().chain([&super::NAME.to_owned()]).map(lease));
+    others.extend(wanted.leases().iter().chain([&NAME.to_owned()]).map(lease));
     let component = |one: &Component| DynamicObject::new(&one.name_any(), &Component::api_resource());
     others.extend(components.iter().map(component));
     let of_cluster = |one: &DynamicObject| one.namespace().is_none() && !MADE.contains(&kind(one));
-    others.sort_by_key(|one| (of_cluster(one), kind(one) == "ClusterRoleBinding"));
+    let shows_the_place = |one: &DynamicObject| kind(one) == "ClusterRoleBinding" && one.name_any() == NAME;
+    others.sort_by_key(|one| (of_cluster(one), shows_the_place(one)));
     let mut found = Vec::new();
-    for object in others.iter().chain(kinds.iter().filter(|_| crds)) {
+    for object in others.iter().chain(kinds.iter().filter(|_| args.crds)) {
         let Some(mut live) = look(client, object).await? else { continue };
         if !MADE.contains(&kind(object)) {
-            // A definition outlives the release that installed it.
-            if let Some(release) = release(&live).filter(|_| kind(object) != CRD) {
+            // What is kept outlives the release that installed it.
+            if let Some(release) = release(&live).filter(|_| !is_kept(object)) {
                 bail!(
                     "cannot delete {}: it belongs to the Helm release {release}. Use helm uninstall",
                     title(object)

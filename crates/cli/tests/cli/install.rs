@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
-use aquifer_family::rights::{self, Namespaces};
-use aquifer_family::{Account, Grant, Rights, Scope};
+use aquifer_family::rights;
+use aquifer_family::{Account, Grant, Rights, Scope, Settings};
 use aquifer_lab::{Cluster, Lab};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ fn what_can_be_chosen_in_both_gives_the_same_objects_too() {
 
 /// What the code grants to the operator when nothing is chosen.
 fn operator_rights() -> Rights {
-    Rights::of(Account::Operator, &aquifer_families::default())
+    Rights::by_default(Account::Operator, &aquifer_families::default(), "aquifer-system")
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn the_charts_rules_are_those_of_the_code_and_follow_the_drivers_namespace() {
     let rules = |key: &str| -> Vec<PolicyRule> { serde_json::from_value(all[key]["rules"].clone()).unwrap() };
     let in_cluster = |grants: Vec<Grant>| grants.into_iter().filter(|grant| grant.scope == Scope::Cluster);
     let efs = aquifer_families::named("efs").unwrap();
-    let elsewhere = Namespaces::defaults(efs).with("efs.namespace", "elsewhere");
+    let elsewhere = Settings::defaults(efs, "aquifer-system").with("efs.namespace", "elsewhere");
     let of_code: Vec<PolicyRule> = in_cluster(rights::shared_grants())
         .chain(in_cluster(rights::grants(efs, &elsewhere)))
         .map(|grant| grant.rule)

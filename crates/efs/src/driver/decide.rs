@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use aquifer_api::component::{ComponentObject, ObjectState};
 use aquifer_base::NamespaceName;
-use aquifer_engine::{Child, Expect, Plan, Recreate, Seen, Step};
+use aquifer_engine::{Child, Expect, ObjectRef, Plan, Recreate, Seen, Step};
 
-use super::conditions::{self, Part};
+use super::conditions::{self, Part, Parts};
 use super::facts::PartFacts;
+use super::place::{self, Trouble};
 use super::wanted::{marked, unwanted};
 use super::world::World;
-use super::{Driver, Management, Subject};
-use crate::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, STORAGE_CLASS};
+use super::{Driver, Subject};
+use crate::kinds::{CSI_DRIVER, DAEMON_SET, STORAGE_CLASS};
 use crate::manifests;
 
 /// While something holds the driver, how often it is looked at again.
@@ -32,49 +33,82 @@ fn other_namespace<'a>(subject: &'a Subject, namespace: &NamespaceName) -> Optio
         .find(|place| *place != namespace.as_str())
 }
 
-/// Ours by its mark, or because the status recorded its uid when the mark was still there.
-fn is_ours(live: &PartFacts, subject: &Subject) -> bool {
-    live.owner.as_deref() == Some(&subject.key.to_string())
-        || recorded(subject).any(|object| {
-            object.uid.as_deref() == Some(live.identity.uid.as_str()) && object.state != ObjectState::Foreign
-        })
+/// Ours because the status recorded its uid, or because it carries the uid of this very Component. One that only names the Component is
+/// ours while the status records nothing of it yet: then the Component was made again.
+fn is_ours(target: &ObjectRef, live: &PartFacts, subject: &Subject) -> bool {
+    let at_its_place = |object: &&ComponentObject| {
+        object.kind == target.kind.kind
+            && object.name == *target.key.name
+            && object.namespace.as_deref().unwrap_or_default() == &*target.key.namespace
+    };
+    let own_uid = subject.object.as_ref().map(|component| component.uid.as_str());
+    let carries_own_uid = live.owner_uid.as_deref().is_some_and(|uid| Some(uid) == own_uid);
+    match recorded(subject).find(at_its_place) {
+        _ if carries_own_uid => true,
+        Some(before) => {
+            before.state != ObjectState::Foreign
+                && before.uid.as_deref() == Some(live.identity.uid.as_str())
+        }
+        None => live.owner.as_deref() == Some(&subject.key.to_string()),
+    }
 }
 
 pub(super) fn decide(driver: &Driver, subject: &Subject, world: &World) -> Plan {
     if subject.object.is_none() {
         return Plan::none(); // it is made again at once; until then nothing is touched
     }
-    if let Some(place) = other_namespace(subject, &world.config.namespace) {
+    let recorded: Vec<ComponentObject> = recorded(subject).cloned().collect();
+    let Some(place) = &world.place else {
+        // Another owner manages it, and we have no rights to look. What we made before stays recorded.
+        return outside(subject, world, recorded);
+    };
+    if let Some(other) = other_namespace(subject, &driver.config.namespace) {
         // Two node plugins cannot serve one node, and the rights are those for the new place: nothing is touched, and what
         // was made stays recorded.
-        let objects = recorded(subject).cloned().collect();
-        return Plan::none().status(conditions::moved(&subject.key, place, &world.config.namespace, objects));
+        let report = conditions::moved(&subject.key, other, &driver.config.namespace, recorded);
+        return Plan::none().status(report);
     }
-    let parts: Vec<Part<'_>> = manifests::manifests(&world.config)
+    if place.is_being_read() {
+        return Plan::none();
+    }
+    let (listed, trouble) = place::judge(driver, place, &recorded);
+    let parts: Vec<Part<'_>> = manifests::manifests(&driver.config)
         .into_iter()
         .zip(&world.objects)
         .map(|(manifest, live)| {
-            let ours = live.present().is_some_and(|live| is_ours(live, subject));
+            let ours = live.present().is_some_and(|live| is_ours(&manifest.target, live, subject));
             Part { manifest, live, ours }
         })
         .collect();
+    let all = Parts { place: listed, parts };
     if unwanted(subject, &world.definition) {
-        return remove(subject, world, &parts);
+        return remove(subject, world, &all);
     }
-    if driver.management == Management::External {
-        return Plan::none().status(conditions::external_by_flag(&parts));
+    if all.parts.iter().any(|part| part.manifest.target.kind == CSI_DRIVER && part.foreign()) {
+        return Plan::none().status(conditions::external_by_driver(&all));
     }
-    if parts.iter().any(|part| part.manifest.target.kind == CSI_DRIVER && part.foreign()) {
-        return Plan::none().status(conditions::external_by_driver(&parts));
-    }
-    install(&parts)
+    install(&all, trouble.as_ref())
 }
 
-/// Every object as it should be; those of others are left alone and reported.
-fn install(parts: &[Part<'_>]) -> Plan {
+/// Another owner manages the driver: nothing is made or taken away, and a removal is only noted.
+fn outside(subject: &Subject, world: &World, recorded: Vec<ComponentObject>) -> Plan {
+    let needed = needed(world);
+    let report = match unwanted(subject, &world.definition) {
+        false => conditions::external_by_flag(recorded),
+        true if needed.is_empty() => conditions::removed(recorded, marked(subject)),
+        true => {
+            return Plan::none().wake_after(HELD).status(conditions::needed(recorded, &needed));
+        }
+    };
+    Plan::none().status(report)
+}
+
+/// Every object as it should be; those of others are left alone and reported. Without its place there is no node plugin.
+fn install(all: &Parts<'_>, trouble: Option<&Trouble>) -> Plan {
     let step = |part: &Part<'_>| {
         let known = part.live.known()?.as_ref();
-        if part.foreign() || known.is_some_and(|live| live.deleting) {
+        let no_place = part.manifest.target.kind == DAEMON_SET && trouble.is_some();
+        if part.foreign() || no_place || known.is_some_and(|live| live.deleting) {
             return None;
         }
         let child = Child {
@@ -86,48 +120,45 @@ fn install(parts: &[Part<'_>]) -> Plan {
         // The driver's objects hold no data; what of them cannot be changed is made anew.
         Some(Step::Replace { child, tolerate, recreate: Recreate::Allowed })
     };
-    // The namespace comes first; all others are independent, so that one that fails does not keep the rest away.
-    let (first, rest): (Vec<_>, Vec<_>) =
-        parts.iter().partition(|part| part.manifest.target.kind == NAMESPACE);
-    let plan = Plan::none()
-        .stage(first.into_iter().filter_map(step).collect())
-        .stage(rest.into_iter().filter_map(step).collect());
-    let missing: Vec<_> = parts.iter().filter(|part| part.ours().is_none_or(|live| live.deleting)).collect();
-    // A namespace that was there before is used as it is.
-    let in_the_way: Vec<String> = missing
-        .iter()
-        .filter(|part| part.foreign() && part.manifest.target.kind != NAMESPACE)
-        .map(|part| part.manifest.target.to_string())
-        .collect();
+    // All are independent, so that one that fails does not keep the rest away.
+    let plan = Plan::none().stage(all.parts.iter().filter_map(step).collect());
+    let missing: Vec<_> =
+        all.parts.iter().filter(|part| part.ours().is_none_or(|live| live.deleting)).collect();
+    let in_the_way: Vec<String> =
+        missing.iter().filter(|part| part.foreign()).map(|part| part.manifest.target.to_string()).collect();
     let absent = missing.iter().any(|part| !part.foreign());
-    plan.status(conditions::installed(parts, &in_the_way, absent))
+    plan.status(conditions::installed(all, trouble, &in_the_way, absent))
 }
 
-/// The driver goes, but not while anything needs it. Repair has stopped.
-fn remove(subject: &Subject, world: &World, parts: &[Part<'_>]) -> Plan {
-    let needed: Vec<String> = match &world.needed_by {
+/// What still needs the driver.
+fn needed(world: &World) -> Vec<String> {
+    match &world.needed_by {
         Some(Seen::Known { value, .. }) => value.clone(),
         _ => vec!["something that cannot be read yet".to_owned()],
-    };
-    if !needed.is_empty() {
-        return Plan::none().wake_after(HELD).status(conditions::needed(parts, &needed));
     }
-    // What users can see goes first, the node plugin before its rights, the namespace at the very end.
+}
+
+/// The driver goes, but not while anything needs it. Repair has stopped. Its namespace and its rights stay until the operator is
+/// uninstalled.
+fn remove(subject: &Subject, world: &World, all: &Parts<'_>) -> Plan {
+    let needed = needed(world);
+    if !needed.is_empty() {
+        return Plan::none().wake_after(HELD).status(conditions::needed(all.listed(), &needed));
+    }
+    // What users can see goes first, the node plugin at the end.
     let rank = |part: &&Part<'_>| match &part.manifest.target.kind {
         kind if *kind == STORAGE_CLASS => 0,
         kind if *kind == CSI_DRIVER => 1,
-        kind if *kind == DAEMON_SET => 2,
-        kind if *kind == NAMESPACE => 4,
-        _ => 3,
+        _ => 2,
     };
-    let left: Vec<&Part<'_>> = parts.iter().filter(|part| part.ours().is_some()).collect();
+    let left: Vec<&Part<'_>> = all.parts.iter().filter(|part| part.ours().is_some()).collect();
     let Some(next) = left.iter().map(rank).min() else {
-        return Plan::none().status(conditions::removed(parts, marked(subject)));
+        return Plan::none().status(conditions::removed(all.listed(), marked(subject)));
     };
     let steps = left.iter().filter(|part| rank(part) == next).filter_map(|part| {
         let live = part.ours().filter(|live| !live.deleting)?;
         Some(Step::delete(part.manifest.target.clone(), live.identity.clone()))
     });
     let names: Vec<String> = left.iter().map(|part| part.manifest.target.to_string()).collect();
-    Plan::none().stage(steps.collect()).wake_after(HELD).status(conditions::removing(parts, &names))
+    Plan::none().stage(steps.collect()).wake_after(HELD).status(conditions::removing(all, &names))
 }

@@ -1,11 +1,8 @@
 //! What decisions need to know of the driver's objects and of the definition of SharedVolumes. Reads, does not judge.
 
-use aquifer_engine::OWNER;
-use aquifer_engine::{Identity, Object};
+use aquifer_engine::{Identity, OWNER, OWNER_UID, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::manifests::POD_SECURITY;
 
 /// One object of the driver as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,12 +11,12 @@ pub struct PartFacts {
     pub identity: Identity,
     /// The owner that its mark names.
     pub owner: Option<String>,
+    /// The uid of that owner, by another mark.
+    pub owner_uid: Option<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// On how many nodes it should run and does; 0 for what does not run on nodes.
     pub nodes: NodeCounts,
-    /// Which pods a namespace lets in.
-    pub pod_security: Option<String>,
 }
 
 /// On how many nodes something runs.
@@ -45,12 +42,12 @@ impl PartFacts {
         Self {
             identity: object.identity(),
             owner: object.annotation(OWNER).map(str::to_owned),
+            owner_uid: object.label(OWNER_UID).map(str::to_owned),
             deleting: object.deleting(),
             nodes: NodeCounts {
                 wanted: number("/status/desiredNumberScheduled"),
                 ready: number("/status/numberReady"),
             },
-            pod_security: object.label(POD_SECURITY).map(str::to_owned),
         }
     }
 }

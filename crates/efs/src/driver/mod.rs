@@ -5,6 +5,7 @@
 mod conditions;
 mod decide;
 mod facts;
+mod place;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -13,19 +14,19 @@ mod world;
 use std::time::Duration;
 
 use aquifer_api::component::{Component, ComponentSpec, ComponentStatus};
-use aquifer_engine::{Controller, Intent, Key, Kind, Plan, Report, Shape, View, Wakes, Watch};
+use aquifer_engine::{Controller, Intent, Key, Kind, Object, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::fields::FIELDS;
 use crate::kinds::{
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE,
-    SECURITY_CONTEXT_CONSTRAINTS, SERVICE_ACCOUNT, STORAGE_CLASS,
+    COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, SERVICE_ACCOUNT, STORAGE_CLASS,
 };
 use crate::manifests::DriverConfig;
 use crate::names::driver;
 pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
+pub use place::{Place, PlaceFacts};
 pub use world::World;
 
 type Subject = aquifer_engine::Subject<ComponentSpec, ComponentStatus>;
@@ -48,7 +49,7 @@ pub enum Management {
 /// The controller.
 #[derive(Clone, Debug, Default)]
 pub struct Driver {
-    /// What the driver's objects depend on; what the cluster is like is filled in by looking.
+    /// What the driver's objects depend on.
     pub config: DriverConfig,
     /// Who looks after them.
     pub management: Management,
@@ -69,20 +70,25 @@ impl Controller for Driver {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        let one =
-            |kind: Kind, name: &str| Watch::new(kind, |_| Wakes::Keys(vec![key()])).named(name).replaced();
-        vec![
+        let wake = |_: &Object| Wakes::Keys(vec![key()]);
+        let mut all = vec![
             Watch::subjects(COMPONENT).named(driver::COMPONENT),
-            Watch::new(CRD, |_| Wakes::Keys(vec![key()])).named(SHARED_VOLUME_CRD).facts(|_| Value::Null),
-            one(NAMESPACE, self.config.namespace.as_str()),
-            one(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT).in_namespace(self.config.namespace.as_str()),
-            one(CLUSTER_ROLE, driver::CLUSTER_ROLE),
-            one(CLUSTER_ROLE_BINDING, driver::CLUSTER_ROLE_BINDING),
-            one(SECURITY_CONTEXT_CONSTRAINTS, driver::SECURITY_CONTEXT_CONSTRAINTS),
-            one(DAEMON_SET, driver::DAEMON_SET).in_namespace(self.config.namespace.as_str()),
-            one(CSI_DRIVER, driver::DRIVER_NAME),
-            one(STORAGE_CLASS, driver::STORAGE_CLASS),
-        ]
+            Watch::new(CRD, wake).named(SHARED_VOLUME_CRD).facts(|_| Value::Null),
+        ];
+        if self.management == Management::External {
+            return all; // there are no rights to more
+        }
+        let namespace = self.config.namespace.as_str();
+        let look = |kind: Kind, name: &str| Watch::new(kind, wake).named(name).facts(PlaceFacts::kept);
+        let make = |kind: Kind, name: &str| Watch::new(kind, wake).named(name).replaced();
+        all.extend([
+            look(NAMESPACE, namespace),
+            look(SERVICE_ACCOUNT, driver::SERVICE_ACCOUNT).in_namespace(namespace),
+            make(DAEMON_SET, driver::DAEMON_SET).in_namespace(namespace),
+            make(CSI_DRIVER, driver::DRIVER_NAME),
+            make(STORAGE_CLASS, driver::STORAGE_CLASS),
+        ]);
+        all
     }
 
     fn shape(&self) -> Shape {

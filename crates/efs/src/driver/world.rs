@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use aquifer_engine::{Seen, View};
+use aquifer_engine::{Object, Seen, View};
 use serde::{Deserialize, Serialize};
 
 use super::facts::{DefinitionFacts, PartFacts};
+use super::place::{Place, PlaceFacts};
 use super::wanted::unwanted;
-use super::{Driver, SHARED_VOLUME_CRD, Subject};
-use crate::kinds::{CRD, SECURITY_CONTEXT_CONSTRAINTS, SHARED_VOLUME, VOLUME};
-use crate::manifests::{self, DriverConfig};
-use crate::names::driver;
+use super::{Driver, Management, SHARED_VOLUME_CRD, Subject};
+use crate::kinds::{CRD, NAMESPACE, SERVICE_ACCOUNT, SHARED_VOLUME, VOLUME};
+use crate::manifests;
+use crate::names::{driver, labels};
 
 /// What needed the driver this long ago is not asked again.
 const LIST_AGE: Duration = Duration::from_secs(1);
@@ -18,9 +19,9 @@ const LIST_AGE: Duration = Duration::from_secs(1);
 /// The world of the driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct World {
-    /// What the objects depend on, as the cluster is.
-    pub config: DriverConfig,
-    /// The live objects, in the order of [`manifests::manifests`].
+    /// What the installation makes for the node plugin; none where another owner manages the driver.
+    pub place: Option<Place>,
+    /// The live objects, in the order of [`manifests::manifests`]; none where another owner manages the driver.
     pub objects: Vec<Seen<Option<PartFacts>>>,
     /// The definition of SharedVolumes.
     pub definition: Seen<Option<DefinitionFacts>>,
@@ -29,22 +30,29 @@ pub struct World {
 }
 
 pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> World {
-    let config = DriverConfig {
-        scc_api: view.list(&SECURITY_CONTEXT_CONSTRAINTS).known().is_some(),
-        ..driver.config.clone()
-    };
+    let managed = driver.management == Management::Managed;
+    let namespace = driver.config.namespace.as_str();
+    let place = managed.then(|| {
+        let facts = |found: Seen<Option<Object>>| found.map(|live| live.as_ref().map(PlaceFacts::of));
+        Place {
+            namespace: facts(view.cached(&NAMESPACE.at("", namespace))),
+            account: facts(view.cached(&SERVICE_ACCOUNT.at(namespace, driver::SERVICE_ACCOUNT))),
+        }
+    });
     // Absence needs no proof: what is absent is created, and creating is refused if anything is there.
-    let objects = manifests::manifests(&config)
+    let objects = manifests::manifests(&driver.config)
         .iter()
+        .filter(|_| managed)
         .map(|manifest| view.cached(&manifest.target).map(|live| live.as_ref().map(PartFacts::of)))
         .collect();
     let definition = view.cached(&CRD.at("", SHARED_VOLUME_CRD));
     let definition = definition.map(|definition| definition.as_ref().map(DefinitionFacts::of));
     let needed_by = unwanted(subject, &definition).then(|| needed_by(view, &definition));
-    World { config, objects, definition, needed_by }
+    World { place, objects, definition, needed_by }
 }
 
-/// SharedVolumes, and volumes that a user made for this driver by hand.
+/// SharedVolumes that may have a volume, and volumes that a user made for this driver by hand. A SharedVolume without our finalizer has
+/// nothing: one that is made while the driver goes does not hold it up.
 fn needed_by(view: &View<'_>, definition: &Seen<Option<DefinitionFacts>>) -> Seen<Vec<String>> {
     let volumes = view.list_live(&VOLUME, "", LIST_AGE).map(|volumes| {
         let ours = volumes.iter().filter(|volume| volume.text("/spec/csi/driver") == driver::DRIVER_NAME);
@@ -55,7 +63,9 @@ fn needed_by(view: &View<'_>, definition: &Seen<Option<DefinitionFacts>>) -> See
     }
     match (view.list_live(&SHARED_VOLUME, "", LIST_AGE), volumes) {
         (Seen::Known { value: shared, read_at }, Seen::Known { value: volumes, .. }) => {
-            let shared = shared.iter().map(|shared| format!("SharedVolume {}", shared.key()));
+            let holds = |shared: &&Object| shared.finalizers().contains(&labels::SHARED_VOLUME_FINALIZER);
+            let shared = shared.iter().filter(holds);
+            let shared = shared.map(|shared| format!("SharedVolume {}", shared.key()));
             Seen::Known { value: shared.chain(volumes).collect(), read_at }
         }
         (Seen::Unknown(why), _) | (_, Seen::Unknown(why)) => Seen::Unknown(why),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::names::driver;
 use aquifer_base::NamespaceName;
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{ResourceRequirements, Toleration};
 use serde::{Deserialize, Serialize};
 
-/// Everything that the driver's objects depend on: flags, and what the cluster is like.
+/// Everything that the driver's objects depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DriverConfig {
     /// Where the node plugin runs.
@@ -18,10 +18,12 @@ pub struct DriverConfig {
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Taints that it runs in spite of.
     pub tolerations: Vec<Toleration>,
-    /// The cluster knows SecurityContextConstraints: it is OpenShift.
-    pub scc_api: bool,
-    /// Put the Pod Security labels that the node plugin needs on its namespace.
-    pub pod_security_labels: bool,
+    /// The directory of the kubelet on every node, without a slash at its end.
+    pub kubelet_dir: String,
+    /// What its containers get instead of our defaults.
+    pub resources: ContainerResources,
+    /// Secrets in its namespace by which its images are pulled.
+    pub pull_secrets: Vec<String>,
 }
 
 impl Default for DriverConfig {
@@ -31,8 +33,9 @@ impl Default for DriverConfig {
             images: Images::default(),
             node_selector: None,
             tolerations: vec![everything()],
-            scc_api: false,
-            pod_security_labels: true,
+            kubelet_dir: "/var/lib/kubelet".into(),
+            resources: ContainerResources::default(),
+            pull_secrets: Vec::new(),
         }
     }
 }
@@ -58,6 +61,21 @@ impl Default for Images {
     }
 }
 
+/// What each container of the node plugin gets; none means our default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContainerResources {
+    /// The driver itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<ResourceRequirements>,
+    /// Tells the kubelet that the driver is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registrar: Option<ResourceRequirements>,
+    /// Answers the kubelet's question whether the driver still works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<ResourceRequirements>,
+}
+
 /// A flag that cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -70,6 +88,18 @@ pub enum ConfigError {
          (several are separated by commas; `*` tolerates everything)"
     )]
     Toleration(String),
+    /// Not the resources of containers.
+    #[error(
+        "`{0}` are not the resources of containers ({1}); they are written like \
+         {{\"plugin\": {{\"requests\": {{\"cpu\": \"10m\"}}}}}}, for plugin, registrar and liveness"
+    )]
+    Resources(String, String),
+    /// Not the directory of a kubelet.
+    #[error("`{0}` is not a directory of the nodes: it must begin with / and be no more than letters, digits and /._-")]
+    Directory(String),
+    /// Not the name of a Secret.
+    #[error("`{0}` is not the name of a Secret (several are separated by commas)")]
+    Secret(String),
 }
 
 /// Reads `key=value,key=value`. An empty text selects every Linux node.
@@ -106,6 +136,32 @@ fn toleration(item: &str) -> Result<Toleration, ConfigError> {
     })
 }
 
+/// Reads the resources of containers, as JSON by container. An empty text leaves all as they are.
+pub fn parse_resources(text: &str) -> Result<ContainerResources, ConfigError> {
+    if text.trim().is_empty() {
+        return Ok(ContainerResources::default());
+    }
+    serde_json::from_str(text).map_err(|error| ConfigError::Resources(text.into(), error.to_string()))
+}
+
+/// Reads a directory of the nodes. It becomes a path that the node plugin mounts from its host, so it has no steps upwards.
+pub fn parse_kubelet_dir(text: &str) -> Result<String, ConfigError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let dir = text.trim_end_matches('/');
+    let good = dir.starts_with('/') && dir.chars().all(plain) && !dir.split('/').any(|step| step == "..");
+    if good { Ok(dir.to_owned()) } else { Err(ConfigError::Directory(text.into())) }
+}
+
+/// Reads names of Secrets, separated by commas.
+pub fn parse_pull_secrets(text: &str) -> Result<Vec<String>, ConfigError> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let name = |item: &str| match item.chars().all(plain) {
+        true => Ok(item.to_owned()),
+        false => Err(ConfigError::Secret(item.into())),
+    };
+    items(text).map(name).collect()
+}
+
 fn everything() -> Toleration {
     Toleration { operator: Some("Exists".into()), ..Toleration::default() }
 }
@@ -117,6 +173,25 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resources_pull_secrets_and_the_kubelets_directory_are_read_or_refused_with_a_sentence() {
+        let read = parse_resources(r#"{"plugin": {"limits": {"memory": "1Gi"}}}"#).unwrap();
+        assert_eq!(read.plugin.unwrap().limits.unwrap()["memory"].0, "1Gi");
+        assert_eq!(read.registrar, None);
+        assert_eq!(parse_resources("").unwrap(), ContainerResources::default());
+        for bad in ["plugin", r#"{"driver": {}}"#, r#"{"plugin": 1}"#] {
+            let error = parse_resources(bad).unwrap_err().to_string();
+            assert!(error.contains(bad) && error.contains("requests"), "{error}");
+        }
+        assert_eq!(parse_kubelet_dir("/var/data/kubelet/").unwrap(), "/var/data/kubelet");
+        for bad in ["", "/", "kubelet", "/var/../etc", "/var/lib kubelet", "/a:b"] {
+            assert!(parse_kubelet_dir(bad).unwrap_err().to_string().contains("begin with /"), "{bad}");
+        }
+        assert_eq!(parse_pull_secrets("one, two.three").unwrap(), ["one", "two.three"]);
+        assert!(parse_pull_secrets("").unwrap().is_empty());
+        assert!(parse_pull_secrets("One").unwrap_err().to_string().contains("One"));
+    }
 
     #[test]
     fn node_selectors_are_pairs() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, HostPathVolumeSource,
-    NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector,
+    LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector,
     PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, Volume,
     VolumeMount,
 };
@@ -84,10 +84,12 @@ fn pod(config: &DriverConfig) -> PodSpec {
             ..PodSecurityContext::default()
         }),
         containers: vec![plugin(config), registrar(config), liveness(config)],
+        image_pull_secrets: Some(config.pull_secrets.iter().map(reference).collect::<Vec<_>>())
+            .filter(|secrets| !secrets.is_empty()),
         volumes: Some(vec![
-            host_path(KUBELET_DIR, "/var/lib/kubelet", "Directory"),
-            host_path(PLUGIN_DIR, "/var/lib/kubelet/plugins/efs.csi.aws.com/", "DirectoryOrCreate"),
-            host_path(REGISTRATION_DIR, "/var/lib/kubelet/plugins_registry/", "Directory"),
+            host_path(KUBELET_DIR, &config.kubelet_dir, "Directory"),
+            host_path(PLUGIN_DIR, &format!("{}/", plugin_dir(config)), "DirectoryOrCreate"),
+            host_path(REGISTRATION_DIR, &format!("{}/plugins_registry/", config.kubelet_dir), "Directory"),
             host_path(STATE_DIR, "/var/run/efs", "DirectoryOrCreate"),
             // Where the mount helper keeps its TLS state and settings: they must outlive the pod.
             host_path(CONFIG_DIR, "/var/amazon/efs", "DirectoryOrCreate"),
@@ -158,14 +160,14 @@ fn plugin(config: &DriverConfig) -> Container {
         volume_mounts: Some(vec![
             VolumeMount {
                 mount_propagation: Some("Bidirectional".into()),
-                ..mount(KUBELET_DIR, "/var/lib/kubelet")
+                ..mount(KUBELET_DIR, &config.kubelet_dir)
             },
             mount(PLUGIN_DIR, "/csi"),
             mount(STATE_DIR, "/var/run/efs"),
             mount(CONFIG_DIR, "/var/amazon/efs"),
             mount(LEGACY_CONFIG_DIR, "/etc/amazon/efs-legacy"),
         ]),
-        ..container("efs-plugin", &config.images.plugin, "10m", "64Mi")
+        ..container("efs-plugin", &config.images.plugin, config.resources.plugin.as_ref(), ["10m", "64Mi"])
     }
 }
 
@@ -179,11 +181,11 @@ fn registrar(config: &DriverConfig) -> Container {
         ]),
         env: Some(vec![
             variable("ADDRESS", "/csi/csi.sock"),
-            variable("DRIVER_REG_SOCK_PATH", "/var/lib/kubelet/plugins/efs.csi.aws.com/csi.sock"),
+            variable("DRIVER_REG_SOCK_PATH", &format!("{}/csi.sock", plugin_dir(config))),
             node_name_variable("KUBE_NODE_NAME"),
         ]),
         volume_mounts: Some(vec![mount(PLUGIN_DIR, "/csi"), mount(REGISTRATION_DIR, "/registration")]),
-        ..container("csi-driver-registrar", &config.images.registrar, "5m", "16Mi")
+        ..container("csi-driver-registrar", &config.images.registrar, config.resources.registrar.as_ref(), ["5m", "16Mi"])
     }
 }
 
@@ -196,24 +198,36 @@ fn liveness(config: &DriverConfig) -> Container {
             "--v=2".into(),
         ]),
         volume_mounts: Some(vec![mount(PLUGIN_DIR, "/csi")]),
-        ..container("liveness-probe", &config.images.liveness, "5m", "16Mi")
+        ..container("liveness-probe", &config.images.liveness, config.resources.liveness.as_ref(), ["5m", "16Mi"])
     }
 }
 
-/// What all containers have: an image, and what they need at least.
-fn container(name: &str, image: &str, cpu: &str, memory: &str) -> Container {
-    let requests = [("cpu", cpu), ("memory", memory)];
-    let requests = requests.map(|(name, least)| (name.to_owned(), Quantity(least.to_owned())));
+/// What all containers have: an image, and what they need at least (processor and memory) unless something else was chosen.
+fn container(
+    name: &str,
+    image: &str,
+    chosen: Option<&ResourceRequirements>,
+    [cpu, memory]: [&str; 2],
+) -> Container {
+    let least = [("cpu", cpu), ("memory", memory)];
+    let least = least.map(|(name, least)| (name.to_owned(), Quantity(least.to_owned())));
+    let usual = || ResourceRequirements { requests: Some(least.into()), ..ResourceRequirements::default() };
     Container {
         name: name.into(),
         image: Some(image.into()),
         image_pull_policy: Some("IfNotPresent".into()),
-        resources: Some(ResourceRequirements {
-            requests: Some(requests.into()),
-            ..ResourceRequirements::default()
-        }),
+        resources: Some(chosen.cloned().unwrap_or_else(usual)),
         ..Container::default()
     }
+}
+
+/// Where the driver has its socket.
+fn plugin_dir(config: &DriverConfig) -> String {
+    format!("{}/plugins/{}", config.kubelet_dir, driver::DRIVER_NAME)
+}
+
+fn reference(name: &String) -> LocalObjectReference {
+    LocalObjectReference { name: name.clone() }
 }
 
 /// For containers that need nothing of their host.

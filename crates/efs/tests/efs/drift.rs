@@ -4,10 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use aquifer_efs::driver::Driver;
-use aquifer_efs::kinds::{
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CSI_DRIVER, DAEMON_SET, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS,
-    SERVICE_ACCOUNT, STORAGE_CLASS,
-};
+use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, STORAGE_CLASS};
 use aquifer_efs::names::driver;
 use aquifer_engine::Kind;
 use aquifer_engine::OWNER;
@@ -17,17 +14,14 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::harness::{DEADLINE, installed_operator};
-use super::objects::{Objects, at_rest, constraints_api, content, driver_passes, restored};
+use super::objects::{Objects, at_rest, content, driver_passes, restored};
 use aquifer_lab::kit::TestCluster;
 
 #[tokio::test]
 async fn whatever_is_changed_or_deleted_is_put_back_and_then_nothing_more_is_written() -> Result<()> {
     let test = TestCluster::start().await?;
-    // On OpenShift, as far as the operator can see.
-    constraints_api(&test).await?;
     let objects = Objects::on(&test)?;
     let operator = installed_operator(&test);
-    objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
     objects.installed().await?;
 
     let mut slowest = (Duration::ZERO, String::new());
@@ -120,7 +114,7 @@ fn damages() -> Vec<(&'static str, Kind, Damage)> {
             patch("add", "/spec/template/spec/containers/-".into(), json!({"name": "x", "image": "x"})),
         ),
         ("a label is added", DAEMON_SET, Damage::Merge(json!({"metadata": {"labels": {"theirs": "x"}}}))),
-        ("our labels are removed", DAEMON_SET, Damage::Merge(labels_gone.clone())),
+        ("our labels are removed", DAEMON_SET, Damage::Merge(labels_gone)),
         ("it is deleted", DAEMON_SET, Damage::Delete),
         (
             "an annotation is added",
@@ -147,62 +141,6 @@ fn damages() -> Vec<(&'static str, Kind, Damage)> {
             CSI_DRIVER,
             Damage::Merge(json!({"metadata": {"labels": null, "annotations": null}})),
         ),
-        ("the rules are widened", CLUSTER_ROLE, patch("add", "/rules/0/verbs/-".into(), json!("delete"))),
-        (
-            "a rule is added",
-            CLUSTER_ROLE,
-            patch(
-                "add",
-                "/rules/-".into(),
-                json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}),
-            ),
-        ),
-        (
-            "a subject is added",
-            CLUSTER_ROLE_BINDING,
-            patch(
-                "add",
-                "/subjects/-".into(),
-                json!({"kind": "User", "name": "x", "apiGroup": "rbac.authorization.k8s.io"}),
-            ),
-        ),
-        (
-            "the subjects are replaced",
-            CLUSTER_ROLE_BINDING,
-            Damage::Merge(
-                json!({"subjects": [{"kind": "User", "name": "x", "apiGroup": "rbac.authorization.k8s.io"}]}),
-            ),
-        ),
-        (
-            "it is swapped",
-            CLUSTER_ROLE_BINDING,
-            Damage::Swap(
-                json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}}),
-            ),
-        ),
-        ("the users are emptied", SECURITY_CONTEXT_CONSTRAINTS, Damage::Merge(json!({"users": []}))),
-        ("a user is added", SECURITY_CONTEXT_CONSTRAINTS, patch("add", "/users/-".into(), json!("x"))),
-        (
-            "a right is added",
-            SECURITY_CONTEXT_CONSTRAINTS,
-            Damage::Merge(json!({"allowHostPID": true, "priority": 10})),
-        ),
-        ("it is deleted", SECURITY_CONTEXT_CONSTRAINTS, Damage::Delete),
-        (
-            "an annotation is added",
-            SERVICE_ACCOUNT,
-            Damage::Merge(json!({"metadata": {"annotations": {"theirs": "x"}}})),
-        ),
-        ("it is deleted", SERVICE_ACCOUNT, Damage::Delete),
-        (
-            "the security level is changed",
-            NAMESPACE,
-            Damage::Merge(
-                json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}),
-            ),
-        ),
-        ("our labels are removed", NAMESPACE, Damage::Merge(labels_gone)),
-        ("it is deleted with all that is in it", NAMESPACE, Damage::Delete),
     ]
 }
 
@@ -231,17 +169,10 @@ async fn apply_damage(objects: &Objects, kind: &Kind, before: &DynamicObject, da
 async fn tolerated_writers_keep_what_they_wrote(objects: &Objects) -> Result<()> {
     let restarted = json!({"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"});
     objects
-        .patch(
-            &NAMESPACE,
-            &json!({"metadata": {"annotations": {"openshift.io/sa.scc.uid-range": "1000/100"}}}),
-        )
-        .await?;
-    objects.patch(&SERVICE_ACCOUNT, &json!({"imagePullSecrets": [{"name": "pull"}]})).await?;
-    objects
         .patch(&DAEMON_SET, &json!({"spec": {"template": {"metadata": {"annotations": restarted}}}}))
         .await?;
-    // Something else that is wrong makes each of them be replaced.
-    for kind in [NAMESPACE, SERVICE_ACCOUNT, DAEMON_SET] {
+    // Something else that is wrong makes it be replaced.
+    for kind in [DAEMON_SET] {
         objects.patch(&kind, &json!({"metadata": {"labels": {"theirs": "x"}}})).await?;
         objects
             .until(&kind, "has lost the foreign label", |object| {
@@ -252,13 +183,6 @@ async fn tolerated_writers_keep_what_they_wrote(objects: &Objects) -> Result<()>
     let at = |object: &DynamicObject, pointer: &str| {
         serde_json::to_value(object).unwrap().pointer(pointer).cloned()
     };
-    let namespace = objects.there(&NAMESPACE).await?;
-    assert_eq!(
-        at(&namespace, "/metadata/annotations/openshift.io~1sa.scc.uid-range"),
-        Some(json!("1000/100"))
-    );
-    let account = objects.there(&SERVICE_ACCOUNT).await?;
-    assert_eq!(at(&account, "/imagePullSecrets"), Some(json!([{"name": "pull"}])));
     let plugin = objects.there(&DAEMON_SET).await?;
     assert_eq!(at(&plugin, "/spec/template/metadata/annotations"), Some(restarted));
     Ok(())
@@ -266,14 +190,8 @@ async fn tolerated_writers_keep_what_they_wrote(objects: &Objects) -> Result<()>
 
 /// A manager that says the same as we do adds nothing; a finalizer is a promise of another owner that we must not break.
 async fn others_may_share_a_field_and_hold_an_object(objects: &Objects) -> Result<()> {
-    let rules =
-        json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}]);
     let image = Driver::default().config.images.plugin;
     let same = [
-        (
-            CLUSTER_ROLE,
-            json!({"metadata": {"labels": {"app.kubernetes.io/part-of": "aquifer"}}, "rules": rules}),
-        ),
         (
             DAEMON_SET,
             json!({"spec": {"template": {"spec": {"containers": [{"name": "efs-plugin", "image": image}]}}}}),

@@ -4,21 +4,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use aquifer_api::component::ObjectState;
-use aquifer_api::openshift;
 use aquifer_efs::driver::{Driver, Management};
-use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, SECURITY_CONTEXT_CONSTRAINTS, STORAGE_CLASS};
+use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, SERVICE_ACCOUNT, STORAGE_CLASS};
 use aquifer_efs::names::driver::{self, DRIVER_NAME, STORAGE_CLASS as CLASS_NAME};
-use aquifer_efs::uninstall::{Progress, Uninstall};
 use aquifer_lab::{Call, eventually};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::harness::{DEADLINE, condition, installed_operator, shared, start};
-use super::objects::{Objects, PLAIN, at_rest, constraints_api, content, ready, restored, state};
+use super::objects::{MADE, Objects, at_rest, content, ready, restored, state};
 use super::tenant::{ACCESS_POINT, Tenant};
 use aquifer_lab::kit::TestCluster;
 
@@ -28,18 +25,16 @@ async fn on_start_every_object_of_the_driver_is_made_and_reported() -> Result<()
     let component = objects.installed().await?;
     let status = component.status.clone().unwrap_or_default();
     let listed: Vec<&str> = status.objects.iter().map(|object| object.kind.as_str()).collect();
-    let expected: Vec<String> = PLAIN.iter().map(ToString::to_string).collect();
-    assert_eq!(listed, expected, "no constraints on plain Kubernetes");
+    let all = [&[NAMESPACE, SERVICE_ACCOUNT], &MADE[..]].concat();
+    let expected: Vec<String> = all.iter().map(ToString::to_string).collect();
+    assert_eq!(listed, expected);
     for object in &status.objects {
-        assert_eq!(object.state, ObjectState::Current, "{object:?}");
-        let kind = PLAIN.into_iter().find(|kind| kind.kind == object.kind).context("an unknown kind")?;
+        let kind = all.iter().find(|kind| kind.kind == object.kind).context("an unknown kind")?.clone();
+        let made = MADE.contains(&kind);
+        let wanted = if made { ObjectState::Current } else { ObjectState::Provided };
+        assert_eq!(object.state, wanted, "{object:?}");
         let live = objects.get(&kind).await?.with_context(|| format!("there is no {kind}"))?;
         assert_eq!(object.uid, live.metadata.uid, "{kind}");
-    }
-    let namespace = objects.there(&NAMESPACE).await?;
-    for mode in ["enforce", "audit", "warn"] {
-        let label = format!("pod-security.kubernetes.io/{mode}");
-        assert_eq!(namespace.labels().get(&label).map(String::as_str), Some("privileged"), "{mode}");
     }
     // The part that mounts is reported apart: there is no node here that could run it.
     let nodes = status
@@ -82,41 +77,15 @@ async fn the_driver_follows_what_the_cluster_is_like() -> Result<()> {
         terms.as_array().into_iter().flatten().map(|term| &term["matchExpressions"][0]["key"]).collect();
     assert_eq!(firsts, ["node-role.kubernetes.io/worker", "node-role.kubernetes.io/control-plane"]);
 
-    // The API of constraints comes and goes while the operator runs.
-    constraints_api(&test).await?;
-    objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
-    let listed = |wanted: Option<ObjectState>| {
-        move |component: &_| state(component, &SECURITY_CONTEXT_CONSTRAINTS) == wanted
-    };
-    objects.component("lists the constraints", listed(Some(ObjectState::Current))).await?;
-    let definitions: Api<CustomResourceDefinition> = Api::all(test.cluster.client()?);
-    // They are kept like all else.
-    let before = objects.there(&SECURITY_CONTEXT_CONSTRAINTS).await?;
-    objects.patch(&SECURITY_CONTEXT_CONSTRAINTS, &json!({"allowHostPID": true})).await?;
-    restored(&objects, &SECURITY_CONTEXT_CONSTRAINTS, &before, false).await?;
-    objects.delete(&SECURITY_CONTEXT_CONSTRAINTS).await?;
-    restored(&objects, &SECURITY_CONTEXT_CONSTRAINTS, &before, true).await?;
-    definitions.delete(&openshift::test_crd().name_any(), &DeleteParams::default()).await?;
-    objects.component("no longer lists the constraints", listed(None)).await?;
-    objects.installed().await?;
-
     // A Component that another user deletes comes back, and nothing of the driver is made anew.
-    let before = objects.uids(&PLAIN).await?;
+    let before = objects.uids(&MADE).await?;
     let old = objects.installed().await?;
     objects.components().delete(driver::COMPONENT, &DeleteParams::default()).await?;
     objects.component("has a new Component", |component| component.uid() != old.uid()).await?;
     objects.installed().await?;
     at_rest(&test).await?;
-    assert_eq!(objects.uids(&PLAIN).await?, before);
+    assert_eq!(objects.uids(&MADE).await?, before);
     assert!(operator.health.missing().is_empty(), "{:?}", operator.health.missing());
-
-    // Where there are constraints, an uninstall takes ours away with the rest.
-    constraints_api(&test).await?;
-    objects.component("lists the constraints", listed(Some(ObjectState::Current))).await?;
-    let done = Uninstall::new(test.cluster.client()?).run(Duration::from_mins(1), |_| ()).await?;
-    assert_eq!(done, Progress::Done);
-    assert!(objects.get(&SECURITY_CONTEXT_CONSTRAINTS).await?.is_none());
-    assert_eq!(objects.present().await?, Vec::<String>::new());
     Ok(())
 }
 
@@ -139,7 +108,7 @@ async fn one_object_that_cannot_be_made_degrades_and_keeps_no_other_away() -> Re
     assert_eq!(said.status, "False");
     assert!(said.message.contains("StorageClass") && said.message.contains(CLASS_NAME), "{}", said.message);
     assert_eq!(component.status.clone().unwrap_or_default().message.as_deref(), Some(said.message.as_str()));
-    for kind in PLAIN.iter().filter(|kind| **kind != STORAGE_CLASS) {
+    for kind in MADE.iter().filter(|kind| **kind != STORAGE_CLASS) {
         objects.there(kind).await?;
     }
     objects
@@ -185,10 +154,8 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
     assert_eq!(objects.present().await?, Vec::<String>::new());
     operator.crash();
 
-    // A CSIDriver of another owner: the whole driver belongs to that owner. When it goes, ours comes by itself, into a namespace
-    // that was there before.
+    // A CSIDriver of another owner: the whole driver belongs to that owner. When it goes, ours comes by itself.
     let theirs = objects.create(&CSI_DRIVER, json!({"spec": {"attachRequired": false}})).await?;
-    let namespace = objects.create(&NAMESPACE, json!({})).await?;
     let operator = installed_operator(&test);
     let component = objects
         .component("names the foreign CSIDriver", |component| {
@@ -197,12 +164,10 @@ async fn what_others_own_is_left_alone_and_reported() -> Result<()> {
         })
         .await?;
     assert_eq!(state(&component, &CSI_DRIVER), Some(ObjectState::Foreign));
-    assert_eq!(objects.present().await?, ["Namespace", "CSIDriver"]);
+    assert_eq!(objects.present().await?, ["CSIDriver"]);
     assert_eq!(content(&objects.there(&CSI_DRIVER).await?), content(&theirs));
     objects.delete(&CSI_DRIVER).await?;
-    let component = objects.installed().await?;
-    assert_eq!(state(&component, &NAMESPACE), Some(ObjectState::Foreign), "used, and not ours");
-    assert_eq!(content(&objects.there(&NAMESPACE).await?), content(&namespace));
+    objects.installed().await?;
     operator.crash();
 
     // A StorageClass that another user put in the place of ours.

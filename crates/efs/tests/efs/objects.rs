@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aquifer_api::component::{Component, ComponentObject, ObjectState};
-use aquifer_api::openshift;
-use aquifer_efs::kinds::{
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CSI_DRIVER, DAEMON_SET, NAMESPACE, SERVICE_ACCOUNT, STORAGE_CLASS,
-};
+use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, STORAGE_CLASS};
 use aquifer_efs::names::driver;
 use aquifer_engine::Kind;
 use aquifer_lab::eventually;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -21,9 +17,8 @@ use serde_json::{Value, json};
 use super::harness::{DEADLINE, Operator, show};
 use aquifer_lab::kit::TestCluster;
 
-/// What the driver consists of on plain Kubernetes.
-pub const PLAIN: [Kind; 7] =
-    [NAMESPACE, SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, DAEMON_SET, CSI_DRIVER, STORAGE_CLASS];
+/// What the operator makes of the driver.
+pub const MADE: [Kind; 3] = [DAEMON_SET, CSI_DRIVER, STORAGE_CLASS];
 
 /// The one object of each kind, by kind.
 #[derive(Clone)]
@@ -40,9 +35,6 @@ impl Objects {
         match kind.kind.as_ref() {
             "Namespace" => driver::DEFAULT_NAMESPACE,
             "ServiceAccount" => driver::SERVICE_ACCOUNT,
-            "ClusterRole" => driver::CLUSTER_ROLE,
-            "ClusterRoleBinding" => driver::CLUSTER_ROLE_BINDING,
-            "SecurityContextConstraints" => driver::SECURITY_CONTEXT_CONSTRAINTS,
             "DaemonSet" => driver::DAEMON_SET,
             "CSIDriver" => driver::DRIVER_NAME,
             "StorageClass" => driver::STORAGE_CLASS,
@@ -85,7 +77,7 @@ impl Objects {
     /// The kinds of those that are there.
     pub async fn present(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
-        for kind in PLAIN {
+        for kind in MADE {
             if self.get(&kind).await?.is_some() {
                 found.push(kind.to_string());
             }
@@ -187,13 +179,6 @@ pub fn content(object: &DynamicObject) -> Value {
         annotations.remove("deprecated.daemonset.template.generation");
     }
     value
-}
-
-/// Makes the cluster know constraints, as OpenShift does.
-pub async fn constraints_api(test: &TestCluster) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(test.cluster.client()?);
-    definitions.create(&PostParams::default(), &openshift::test_crd()).await?;
-    Ok(())
 }
 
 /// Waits until an object is what it was, to the last field.

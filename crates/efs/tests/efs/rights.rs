@@ -5,14 +5,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use aquifer_efs::driver::Driver;
-use aquifer_efs::kinds::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, DAEMON_SET};
 use aquifer_family::{Account as RightsOf, Rights};
 use aquifer_lab::install::{self, Account};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::json;
 
 use super::harness::{exclusive, installed_operator, start, until};
-use super::objects::{Objects, ready};
 use super::tenant::{ACCESS_POINT, Tenant};
 use aquifer_lab::kit::TestCluster;
 
@@ -52,7 +50,7 @@ async fn without_the_right_to_make_claims_a_shared_volume_says_so_and_heals_when
     let status = shared.status.clone().unwrap_or_default();
     assert_eq!(status.message.as_deref(), Some(said.as_str()));
 
-    let rules = Rights::of(RightsOf::Operator, &[aquifer_efs::family()]).cluster;
+    let rules = Rights::by_default(RightsOf::Operator, &[aquifer_efs::family()], "aquifer-system").cluster;
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "aquifer-cannot-create-persistentvolumeclaims"}, "rules": rules});
     install::apply(&tenant.client, role).await?;
@@ -86,39 +84,6 @@ async fn without_the_right_to_delete_volumes_a_deletion_says_what_it_waits_for()
     let operator = installed_operator(&test);
     tenant.gone("data").await?;
     tenant.empty().await?;
-    operator.crash();
-    Ok(())
-}
-
-#[tokio::test]
-async fn without_a_right_of_the_node_plugin_its_role_is_refused_and_named() -> Result<()> {
-    // Objects that a full operator left would hide what this one cannot make.
-    let test = TestCluster::start().await?;
-    let objects = Objects::on(&test)?;
-    for verb in ["get", "list", "watch", "patch"] {
-        let operator = start(&without(&test, verb, "nodes").await?, Driver::default());
-        let held = format!("{{APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"{verb}\"]}}");
-        let component = objects
-            .component(&format!("names the right to {verb} nodes"), |component| {
-                ready(component)
-                    .is_some_and(|ready| ready.reason == "AccessDenied" && ready.message.contains(&held))
-            })
-            .await?;
-        let said = &ready(&component).context("no Ready")?.message;
-        println!("{said}");
-        for word in
-            ["ClusterRole efs-csi-node-role", "not currently held", "ClusterRoleBinding efs-csi-node-binding"]
-        {
-            assert!(said.contains(word), "no {word} in {said}");
-        }
-        assert!(!said.contains("namespace is being deleted"), "a binding has no namespace: {said}");
-        assert!(objects.get(&CLUSTER_ROLE).await?.is_none());
-        assert!(objects.get(&CLUSTER_ROLE_BINDING).await?.is_none(), "it would pass the same on");
-        objects.there(&DAEMON_SET).await?;
-        operator.crash();
-    }
-    let operator = installed_operator(&test);
-    objects.installed().await?;
     operator.crash();
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aquifer_efs::driver::{Driver, SHARED_VOLUME_CRD};
-use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, NAMESPACE, STORAGE_CLASS};
+use aquifer_efs::kinds::{CSI_DRIVER, DAEMON_SET, STORAGE_CLASS};
 use aquifer_efs::names::driver::{self, DRIVER_NAME};
 use aquifer_efs::uninstall::{Progress, Uninstall};
 use aquifer_efs::volumes::Volumes;
@@ -21,7 +21,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::harness::{DEADLINE, Operator, absent, client_of, installed_operator, proxied};
-use super::objects::{Objects, PLAIN, driver_passes, ready};
+use super::objects::{MADE, Objects, driver_passes, ready};
 use super::tenant::{ACCESS_POINT, OTHER_ACCESS_POINT, Tenant};
 use aquifer_lab::kit::TestCluster;
 
@@ -57,7 +57,7 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
     tenant.gone("more").await?;
     let holders = ["SharedVolume", "/data", "PersistentVolume by-hand"];
     removing(&objects, &holders).await?;
-    assert_eq!(objects.present().await?.len(), PLAIN.len(), "the driver goes last");
+    assert_eq!(objects.present().await?.len(), MADE.len(), "the driver goes last");
 
     // The marker stops repair: what a user takes away now stays away.
     objects.delete(&STORAGE_CLASS).await?;
@@ -84,11 +84,7 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
         deleted.iter().position(|one| one == resource).with_context(|| format!("{resource} in {deleted:?}"))
     };
     assert!(at("csidrivers")? < at("daemonsets")?, "{deleted:?}");
-    assert!(
-        at("daemonsets")? < at("serviceaccounts")? && at("daemonsets")? < at("clusterroles")?,
-        "{deleted:?}"
-    );
-    assert_eq!(deleted.last().map(String::as_str), Some("namespaces"), "{deleted:?}");
+    assert_eq!(deleted.last().map(String::as_str), Some("daemonsets"), "{deleted:?}");
 
     // Nothing comes back, not by a look at everything and not by a restart; running it again changes nothing.
     let mark = test.cluster.audit().mark()?;
@@ -112,8 +108,6 @@ async fn an_uninstall_waits_for_users_names_what_holds_it_and_leaves_nothing() -
 async fn an_uninstall_that_is_cut_off_anywhere_is_simply_run_again() -> Result<()> {
     let test = TestCluster::start().await?;
     let objects = Objects::on(&test)?;
-    // The namespace was there before us, so it is used and stays.
-    objects.create(&NAMESPACE, json!({})).await?;
     let (client_proxy, proxied) = (Lab::proxy(&test.cluster).await?, proxied(&test).await?);
     let operator_proxy = &proxied.proxy;
     let client_file = test.cluster.dir().join("kubeconfig-uninstall");
@@ -152,7 +146,7 @@ async fn an_uninstall_that_is_cut_off_anywhere_is_simply_run_again() -> Result<(
         operator_proxy.clear();
         operator = start();
         assert_eq!(running.await??, Progress::Done, "round {round}");
-        assert_eq!(objects.present().await?, ["Namespace"], "round {round}");
+        assert_eq!(objects.present().await?, Vec::<String>::new(), "round {round}");
         no_volume_is_left(&objects).await?;
         objects.components().delete(driver::COMPONENT, &DeleteParams::default()).await?;
     }
@@ -243,8 +237,9 @@ async fn nothing_is_left(objects: &Objects) -> Result<()> {
     let component = objects.reason("Removed").await?;
     let listed =
         component.status.map(|status| serde_json::to_value(status.objects)).transpose()?.unwrap_or_default();
-    let still: Vec<&Value> =
-        listed.as_array().into_iter().flatten().filter(|object| object["state"] != "Missing").collect();
+    // What the installation made stays until the operator is uninstalled.
+    let gone = |object: &&Value| object["state"] == "Missing" || object["state"] == "Provided";
+    let still: Vec<&Value> = listed.as_array().into_iter().flatten().filter(|one| !gone(one)).collect();
     assert!(still.is_empty(), "{still:?}");
     assert_eq!(objects.present().await?, Vec::<String>::new());
     no_volume_is_left(objects).await

@@ -15,15 +15,8 @@ fn hold(sim: &Sim<Driver>, target: &ObjectRef) {
 }
 
 #[tokio::test]
-async fn the_namespace_is_made_before_what_is_in_it() {
-    let sim = installed().await;
-    let made: Vec<String> = sim.model.log().into_iter().filter(|line| line.starts_with("create")).collect();
-    assert!(made[0].contains(" Namespace "), "{made:?}");
-}
-
-#[tokio::test]
 async fn each_kind_is_gone_before_the_next_goes_those_that_users_see_first() {
-    let order = [STORAGE_CLASS, CSI_DRIVER, DAEMON_SET, SERVICE_ACCOUNT, NAMESPACE];
+    let order = [STORAGE_CLASS, CSI_DRIVER, DAEMON_SET];
     for (at, held) in order.iter().enumerate() {
         let sim = installed().await;
         hold(&sim, &target(held));
@@ -75,17 +68,17 @@ async fn the_nodes_are_ready_when_the_plugin_is_ready_on_all_that_it_should_run_
 }
 
 #[tokio::test]
-async fn a_namespace_that_was_there_and_allows_the_node_plugin_gets_no_advice() {
+async fn a_namespace_that_may_refuse_the_node_plugin_gets_advice() {
     let sim = start();
-    stranger(&sim, &NAMESPACE);
     let advice = async |sim: &Sim<Driver>| {
         settled(sim).await;
         let component = sim.model.object(&component()).unwrap();
         component.text("/status/objects/0/message").contains("may be refused")
     };
-    assert!(advice(&sim).await);
-    sim.model.edit(&target(&NAMESPACE), |doc| {
-        doc["metadata"]["labels"] = json!({manifests::POD_SECURITY: "privileged"});
-    });
     assert!(!advice(&sim).await);
+    sim.model.edit(&namespace(), |doc| {
+        doc["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
+    });
+    assert!(advice(&sim).await);
+    assert_eq!(reason(&sim), "Installed");
 }

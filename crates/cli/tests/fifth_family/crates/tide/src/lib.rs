@@ -7,7 +7,7 @@ use aquifer_engine::{FailureReason, PauseReason};
 use aquifer_engine::process::{Context, Runnable};
 use aquifer_family::rights::{READ, rule};
 use aquifer_family::{
-    Account, Error, Family, Field, ForeignKind, Grant, Namespaces, Operator, Uninstall, Word, Work, WorkNamespace,
+    Account, Error, Family, Field, ForeignKind, Grant, InstalledObject, Operator, Setting, Settings, Uninstall, Word, Work,
     Writer,
 };
 use async_trait::async_trait;
@@ -49,10 +49,15 @@ impl Family for Sea {
     fn needs(&self) -> Vec<ForeignKind> {
         vec![ForeignKind { group: "moon.example", kind: "Moon", without: "Tides stay as they are." }]
     }
-    fn namespaces(&self) -> Vec<WorkNamespace> {
-        vec![WorkNamespace { value: NAMESPACE, default: "sea" }]
+    fn settings(&self) -> Vec<Setting> {
+        vec![Setting { value: NAMESPACE, default: "sea" }]
     }
-    fn grants(&self, _: &Namespaces) -> Vec<Grant> {
+    fn installed(&self, settings: &Settings) -> Vec<InstalledObject> {
+        let labels = serde_json::json!({"app.kubernetes.io/part-of": "aquifer", "app.kubernetes.io/managed-by": "aquifer"});
+        vec![InstalledObject::new(&serde_json::json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": settings.get(NAMESPACE), "labels": labels}}))]
+    }
+    fn grants(&self, _: &Settings) -> Vec<Grant> {
         let group = aquifer_api::tide::GROUP;
         vec![
             Grant::namespace(NAMESPACE, "Tides: what users ask for.", rule(group, &["tides"], &READ)),
