@@ -141,9 +141,42 @@ fn uninstalling_the_chart_keeps_our_kinds() {
 }
 
 #[test]
+fn of_a_driver_of_another_owner_nothing_is_installed_and_no_right_is_given() {
+    let chart = rendered(&["--set", "efs.driver=external"]);
+    let ours = objects(&stdout(&output(&["install", "--dry-run", "--efs-driver", "external"])));
+    for all in [&chart, &ours] {
+        let of_driver: Vec<&String> = all.keys().filter(|key| key.contains("efs-csi") || key.ends_with("/aquifer-efs")).collect();
+        assert_eq!(of_driver, Vec::<&String>::new());
+        assert!(!all.keys().any(|key| key.starts_with("Role aquifer-efs/")), "{:?}", all.keys());
+        let rules = all["ClusterRole /aquifer"]["rules"].to_string();
+        assert!(!rules.contains("csidrivers") && rules.contains("persistentvolumes"), "{rules}");
+    }
+    assert_eq!(chart["ClusterRole /aquifer"]["rules"], ours["ClusterRole /aquifer"]["rules"]);
+}
+
+#[test]
+fn on_openshift_the_chart_makes_the_constraints_of_the_node_plugin_and_elsewhere_it_does_not() {
+    let key = "SecurityContextConstraints /efs-csi-scc";
+    assert!(!rendered(&[]).contains_key(key));
+    let all = rendered(&["--api-versions", "security.openshift.io/v1", "--set", "efs.namespace=elsewhere"]);
+    assert_eq!(all[key]["users"], json!(["system:serviceaccount:elsewhere:efs-csi-node-sa"]));
+}
+
+#[test]
+fn what_was_made_for_a_driver_stays_when_the_chart_is_uninstalled() {
+    let all = rendered(&[]);
+    let kept = ["Namespace /aquifer-efs", "ServiceAccount aquifer-efs/efs-csi-node-sa",
+        "ClusterRole /efs-csi-node-role", "ClusterRoleBinding /efs-csi-node-binding"];
+    for key in kept {
+        assert_eq!(all[key]["metadata"]["annotations"]["helm.sh/resource-policy"], "keep", "{key}");
+    }
+}
+
+#[test]
 fn optional_parts_come_when_asked_for() {
     let values = "metrics.serviceMonitor.enabled=true,podDisruptionBudget.enabled=true,rbac.userRoles=false,\
-        efs.nodeSelector.pool=storage,efs.images.plugin=registry.example/efs:v1,image.digest=sha256:";
+        efs.nodeSelector.pool=storage,efs.images.plugin=registry.example/efs@sha256:0,efs.kubeletDir=/data/kubelet,\
+        efs.resources.plugin.limits.memory=1Gi,efs.imagePullSecrets[0].name=one,efs.imagePullSecrets[1].name=two,image.digest=sha256:";
     let all = rendered(&["--set", &format!("{values}{}", "0".repeat(64))]);
     assert!(all.contains_key("ServiceMonitor aquifer-system/aquifer"));
     assert_eq!(all["PodDisruptionBudget aquifer-system/aquifer"]["spec"]["maxUnavailable"], 1);
@@ -153,7 +186,10 @@ fn optional_parts_come_when_asked_for() {
     let environment = pod["env"].as_array().unwrap();
     for (name, value) in [
         ("AQUIFER_EFS_NODE_SELECTOR", "pool=storage"),
-        ("AQUIFER_EFS_PLUGIN_IMAGE", "registry.example/efs:v1"),
+        ("AQUIFER_EFS_PLUGIN_IMAGE", "registry.example/efs@sha256:0"),
+        ("AQUIFER_EFS_KUBELET_DIR", "/data/kubelet"),
+        ("AQUIFER_EFS_RESOURCES", r#"{"plugin":{"limits":{"memory":"1Gi"}}}"#),
+        ("AQUIFER_EFS_PULL_SECRETS", "one,two"),
     ] {
         assert!(environment.contains(&json!({ "name": name, "value": value })), "{environment:?}");
     }
@@ -173,7 +209,8 @@ fn the_chart_always_says_who_may_use_a_file_system_that_nobody_names() {
 #[test]
 fn every_variable_of_the_chart_is_one_that_the_operator_reads() {
     let known = stdout(&output(&["run", "--help"]));
-    let values = "efs.nodeSelector.a=b,efs.images.plugin=x,efs.images.registrar=x,efs.images.liveness=x";
+    let values = "efs.nodeSelector.a=b,efs.images.plugin=x,efs.images.registrar=x,efs.images.liveness=x,\
+        efs.resources.plugin.limits.cpu=1,efs.imagePullSecrets[0].name=a";
     let all = rendered(&["--set", values]);
     let pod = &all["Deployment aquifer-system/aquifer"]["spec"]["template"]["spec"]["containers"][0];
     for variable in pod["env"].as_array().unwrap() {
@@ -191,6 +228,9 @@ fn values_that_are_wrong_are_refused_by_name() {
         ("replicas=-1", &["/replicas"]),
         ("efs.namespace=Not_This", &["/efs/namespace", "Not_This"]),
         ("log.level=verbose", &["/log/level", "verbose"]),
+        ("efs.kubeletDir=kubelet", &["/efs/kubeletDir"]),
+        ("efs.resources.driver.limits.cpu=1", &["/efs/resources", "driver"]),
+        ("efs.imagePullSecrets[0].key=a", &["/efs/imagePullSecrets/0"]),
         ("efs.driver=maybe", &["/efs/driver", "managed", "external"]),
         ("efs.tenancy=Closed", &["/efs/tenancy", "Open", "Restricted"]),
         ("lease.duration=soon", &["/lease/duration", "soon"]),
@@ -337,8 +377,11 @@ spec: {}
     }
     kubectl(&cluster, &["get", "deployment", "-n", "aquifer-system", "aquifer"])?;
 
-    // Whoever changes to another way of installing leaves them where they are.
-    succeeds(&cluster, &["uninstall", "--yes", "--keep-objects"])?;
+    // Whoever changes to another way of installing leaves them where they are, with what the node plugin needs.
+    let said = succeeds(&cluster, &["uninstall", "--yes", "--keep-objects"])?;
+    ensure!(!said.contains("efs-csi-node"), "{said}");
+    kubectl(&cluster, &["get", "namespace", "aquifer-efs"])?;
+    kubectl(&cluster, &["get", "clusterrolebinding", "efs-csi-node-binding"])?;
     kubectl(&cluster, &["get", "sharedvolume", "data"])?;
     kubectl(&cluster, &["get", "component", "efs-driver"])?;
     // A driver that was taken away stays away, and that is said; an uninstall forgets it.
@@ -380,6 +423,8 @@ spec: {}
         &["get", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/part-of=aquifer"],
     )?;
     ensure!(left.is_empty(), "{left}");
+    let left = kubectl(&cluster, &["get", "namespaces", "-o", "name"])?;
+    ensure!(!left.contains("namespace/aquifer-efs"), "{left}");
     succeeds(&cluster, &["uninstall", "--yes", "--crds"])?;
     let left = kubectl(&cluster, &["get", "crds", "-o", "name"])?;
     ensure!(!left.contains("sharedvolumes.aws-efs"), "{left}");
@@ -412,6 +457,34 @@ async fn a_definition_of_another_tool_is_left_alone_until_it_is_to_be_taken_over
     ensure!(said.contains(&format!("changed   CustomResourceDefinition {NAME}")), "{said}");
     let said = succeeds(&cluster, &["install"])?;
     ensure!(said.contains("0 created, 0 changed") && !said.contains("left "), "{said}");
+    cluster.stop().await
+}
+
+#[tokio::test]
+async fn a_namespace_that_somebody_else_made_for_the_driver_stops_the_installation() -> Result<()> {
+    let cluster = Lab::test_cluster().start().await?;
+    kubectl(&cluster, &["create", "namespace", "aquifer-efs"])?;
+    let refused = ours(&cluster, &["install"])?;
+    ensure!(!refused.status.success(), "{refused:?}");
+    for word in ["cannot use Namespace aquifer-efs: it is not Aquifer's", "--take-over"] {
+        ensure!(stderr(&refused).contains(word), "no {word} in {refused:?}");
+    }
+    let left = kubectl(&cluster, &["get", "clusterrolebindings,crds", "-o", "name"])?;
+    ensure!(!left.contains("efs") && !left.contains("aquifer"), "something was made: {left}");
+    let by_helm = helm()
+        .args(["install", "aquifer"])
+        .arg(chart())
+        .args(["--namespace", "aquifer-system", "--create-namespace", "--kubeconfig"])
+        .arg(cluster.kubeconfig())
+        .output()?;
+    ensure!(!by_helm.status.success(), "{by_helm:?}");
+    ensure!(stderr(&by_helm).contains("Namespace \"aquifer-efs\" in namespace \"\" exists"), "{by_helm:?}");
+
+    let said = succeeds(&cluster, &["install", "--take-over"])?;
+    ensure!(said.contains("changed   Namespace aquifer-efs"), "{said}");
+    let enforced = "jsonpath={.metadata.labels.pod-security\\.kubernetes\\.io/enforce}";
+    let enforced = kubectl(&cluster, &["get", "namespace", "aquifer-efs", "-o", enforced])?;
+    ensure!(enforced == "privileged", "{enforced}");
     cluster.stop().await
 }
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
     Validation,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ObjectMeta;
 
 use crate::names::driver;
@@ -76,8 +77,13 @@ impl Limit {
         };
         ValidatingAdmissionPolicySpec {
             failure_policy: Some("Fail".to_owned()),
+            // The constraints are one value to the server: what it would fill in is said, so that applying them again changes nothing.
             match_constraints: Some(MatchResources {
+                match_policy: Some("Equivalent".to_owned()),
+                namespace_selector: Some(LabelSelector::default()),
+                object_selector: Some(LabelSelector::default()),
                 resource_rules: Some(vec![NamedRuleWithOperations {
+                    scope: Some("*".to_owned()),
                     api_groups: words(&[""]),
                     api_versions: words(&["v1"]),
                     operations: words(&["CREATE", "UPDATE", "DELETE"]),
