@@ -67,8 +67,7 @@ fn definitions(families: &[&dyn Family]) -> Result<Files> {
 fn rules(families: &[&dyn Family]) -> Files {
     let mut texts = Files::new();
     let shared = (SHARED, rights::shared_grants());
-    let of =
-        |family: &&dyn Family| (family.name(), rights::grants(*family, &Settings::expressions(*family)));
+    let of = |family: &&dyn Family| (family.name(), rights::grants(*family, &Settings::expressions(*family)));
     for (folder, grants) in families.iter().map(of).chain([shared]) {
         for grant in grants {
             let scope = match grant.scope {

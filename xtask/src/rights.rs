@@ -47,6 +47,7 @@ pub fn run() -> Result<()> {
     println!("Rights of the operator, and what it did with them in `{of}`:");
     print_table(&verdict);
     println!();
+    print_breadth();
     print_trouble(&verdict);
     println!("{}", line(&verdict, &used));
     if !verdict.is_good() {
@@ -61,6 +62,7 @@ pub fn check() -> Result<bool> {
     usage::summarize_all(&dir())?;
     let used = usage::read(&dir())?;
     let verdict = compare(granted(), &used, &held());
+    print_breadth();
     print_trouble(&verdict);
     println!("{}", line(&verdict, &used));
     Ok(verdict.is_good())
@@ -100,6 +102,14 @@ fn print_table(verdict: &Verdict) {
         }
     }
     println!();
+}
+
+/// What all of it is worth to somebody else.
+fn print_breadth() {
+    println!("Whoever steals the operator's token can:");
+    for line in compare::breadth() {
+        println!("- {line}");
+    }
 }
 
 fn print_trouble(verdict: &Verdict) {

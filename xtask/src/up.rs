@@ -217,7 +217,8 @@ fn intended(examples: &[Value]) -> Vec<String> {
     let roles = aquifer_families::all().into_iter().flat_map(Family::user_roles);
     let roles = roles.filter_map(|role| role.metadata.name).map(|name| format!("ClusterRole {name}"));
     let made = install::objects_for_families().into_iter().map(|one| {
-        let text = |pointer| one.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |pointer| one.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         format!("{} {}", text("/kind"), text("/metadata/name"))
     });
     let examples = examples.iter().map(|object| {

@@ -139,8 +139,7 @@ pub enum ObjectState {
 
 impl ObjectState {
     /// Every one of them: the documentation is checked against this list.
-    pub const ALL: [Self; 5] =
-        [Self::Current, Self::Provided, Self::Missing, Self::Foreign, Self::Deleting];
+    pub const ALL: [Self; 5] = [Self::Current, Self::Provided, Self::Missing, Self::Foreign, Self::Deleting];
 }
 
 aquifer_base::reasons! {

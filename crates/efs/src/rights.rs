@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use aquifer_api::{component, efs};
-use aquifer_family::rights::{KEEP, RBAC, READ, named, rule};
 use aquifer_family::Grant;
+use aquifer_family::rights::{KEEP, RBAC, READ, named, rule};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
 
@@ -49,11 +49,13 @@ fn for_volumes() -> Vec<Grant> {
         Grant::cluster(
             "SharedVolumes: what users ask for. Patch is for finalizers (ours, and that of aws-efs-operator when it is taken off); the spec is never written.",
             rule(efs::GROUP, &["sharedvolumes"], &["get", "list", "watch", "patch"]),
-        ),
+        )
+        .abuse("change the spec of any SharedVolume, and so the data that its pods see when they start again"),
         Grant::cluster(
             "SharedVolumes: what became of it.",
             rule(efs::GROUP, &["sharedvolumes/status"], &["patch"]),
-        ),
+        )
+        .abuse("write statuses of SharedVolumes and of the Component that are not true"),
         Grant::cluster(
             "SharedVolumes: what administrators allow. The spec is never written.",
             rule(efs::GROUP, &["sharedfilesystems"], &READ),
@@ -61,7 +63,8 @@ fn for_volumes() -> Vec<Grant> {
         Grant::cluster(
             "SharedFileSystems: who uses them.",
             rule(efs::GROUP, &["sharedfilesystems/status"], &["patch"]),
-        ),
+        )
+        .abuse("say of a SharedFileSystem that nobody uses it"),
         Grant::cluster(
             "EFS driver: whether the definition of SharedVolumes is being taken away. It is never installed or changed.",
             named("apiextensions.k8s.io", &["customresourcedefinitions"], &READ, efs::CRD_NAME),
@@ -69,7 +72,8 @@ fn for_volumes() -> Vec<Grant> {
         Grant::cluster(
             "EFS driver: to make the object in which it reports; only the administrator changes its spec afterwards.",
             rule(component::GROUP, &["components"], &["create"]),
-        ),
+        )
+        .abuse("make Components, which mean nothing to anybody but this operator"),
         Grant::cluster(
             "EFS driver: what is wanted of it. SharedVolumes: whether it is there.",
             named(component::GROUP, &["components"], &READ, driver::COMPONENT),
@@ -85,15 +89,18 @@ fn for_volumes() -> Vec<Grant> {
                 &["persistentvolumes", "persistentvolumeclaims"],
                 &["get", "list", "watch", "create", "patch", "delete"],
             ),
-        ),
+        )
+        .abuse("make volumes of the EFS driver with claims in any namespace, and so get at every file system that the nodes reach; take away those that are there, and so stop their pods from starting (no file is deleted)"),
         Grant::cluster(
             "SharedVolumes: to name the pods that hold a claim which shall go away.",
             rule("", &["pods"], &["list"]),
-        ),
+        )
+        .abuse("read the pods of all namespaces, with what is written in their specs; no Secret and no ConfigMap"),
         Grant::cluster(
             "SharedVolumes: a namespace that goes away stops all repair in it. EFS driver: whether its namespace is the installation's.",
             rule("", &["namespaces"], &READ),
-        ),
+        )
+        .abuse("read all namespaces, volumes, claims, SharedVolumes and SharedFileSystems"),
     ]
 }
 
@@ -108,7 +115,8 @@ fn for_driver() -> Vec<Grant> {
             NAMESPACE,
             "EFS driver: to make its node plugin.",
             rule("apps", &["daemonsets"], &["create"]),
-        ),
+        )
+        .abuse("run what it likes as root on all nodes, in the driver's namespace, where the driver is managed; this is the power of an administrator, and with a driver of another owner nobody has it"),
         Grant::namespace(
             NAMESPACE,
             "EFS driver: its node plugin.",
@@ -117,7 +125,8 @@ fn for_driver() -> Vec<Grant> {
         Grant::cluster(
             "EFS driver: to make its registration, and the storage class of all shared volumes.",
             rule("storage.k8s.io", &["csidrivers", "storageclasses"], &["create"]),
-        ),
+        )
+        .abuse("make CSIDrivers and StorageClasses, such as a default class that catches the claims of others; change or delete those of the EFS driver, where the driver is managed"),
         Grant::cluster(
             "EFS driver: its registration.",
             named("storage.k8s.io", &["csidrivers"], &KEEP, driver::DRIVER_NAME),

@@ -1,6 +1,5 @@
 //! The worlds of the family can be sent to another process and back: nothing of them is lost in JSON.
 
-
 use aquifer_api::component::ComponentReason;
 use aquifer_base::{Reason, ResourceVersion, Uid};
 use aquifer_engine::{Identity, Key, Seen, State, Why};

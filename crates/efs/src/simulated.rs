@@ -14,7 +14,8 @@ use crate::driver::{Driver, SHARED_VOLUME_CRD};
 use crate::file_systems::FileSystems;
 use crate::installed::tests::prepare;
 use crate::kinds::{
-    CLAIM, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, POD, SERVICE_ACCOUNT, SHARED_FILE_SYSTEM, SHARED_VOLUME, STORAGE_CLASS, VOLUME,
+    CLAIM, COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, POD, SERVICE_ACCOUNT, SHARED_FILE_SYSTEM,
+    SHARED_VOLUME, STORAGE_CLASS, VOLUME,
 };
 use crate::volumes::{Volumes, claim_name, volume_name};
 

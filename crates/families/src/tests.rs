@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aquifer_family::rights::{self, Scope};
+use aquifer_family::rights::{self, READ, Scope};
 use aquifer_family::{Account, Field, Grant, Rights, Settings};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
@@ -168,6 +168,33 @@ fn every_grant_says_why() {
     for grant in all_grants() {
         let why = grant.why;
         assert!(why.len() > 20 && why.ends_with('.') && !why.contains('\n'), "{grant:?}");
+    }
+}
+
+/// Administrators must know what they risk.
+#[test]
+fn what_a_thief_could_do_with_the_rights_is_said_in_few_lines_on_the_page_about_security() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let lines: Vec<&str> =
+        all_grants().iter().map(|grant| grant.abuse).filter(|line| !line.is_empty()).collect();
+    assert!(lines.len() <= 12, "more than a person reads: {lines:#?}");
+    for line in &lines {
+        assert!(page.contains(&format!("\n- {line}\n")), "docs/security.md does not say: {line}");
+    }
+    // Of each resource that can be written, something is said.
+    let written = |grant: &&Grant| grant.rule.verbs.iter().any(|verb| !READ.contains(&verb.as_str()));
+    for grant in all_grants().iter().filter(written) {
+        let kind =
+            |resource: &str| resource.split('/').next().unwrap_or_default().trim_end_matches('s').to_owned();
+        let resources = grant.rule.resources.iter().flatten().map(|one| kind(one));
+        for resource in resources {
+            let about = |other: &&Grant| {
+                !other.abuse.is_empty()
+                    && other.rule.resources.iter().flatten().any(|one| kind(one) == resource)
+            };
+            assert!(all_grants().iter().any(|other| about(&other)), "{resource}");
+        }
     }
 }
 

@@ -28,12 +28,15 @@ pub struct Grant {
     pub rule: PolicyRule,
     /// The setting under which it is needed; nobody has it otherwise.
     pub when: Option<When>,
+    /// What somebody could do with it who has stolen the account's token; empty when another grant says it. `docs/security.md` lists these
+    /// sentences for administrators.
+    pub abuse: &'static str,
 }
 
 impl Grant {
     /// A grant to the operator in the whole cluster.
     pub fn cluster(why: &'static str, rule: PolicyRule) -> Self {
-        Self { account: Account::Operator, scope: Scope::Cluster, why, rule, when: None }
+        Self { account: Account::Operator, scope: Scope::Cluster, why, rule, when: None, abuse: "" }
     }
 
     /// A grant to the operator in its own namespace.
@@ -44,6 +47,12 @@ impl Grant {
     /// A grant to the operator in a namespace that a family works in, named by its chart value.
     pub fn namespace(value: &'static str, why: &'static str, rule: PolicyRule) -> Self {
         Self { scope: Scope::Namespace(value), ..Self::cluster(why, rule) }
+    }
+
+    /// The same grant, with what a thief could do with it.
+    #[must_use]
+    pub fn abuse(self, abuse: &'static str) -> Self {
+        Self { abuse, ..self }
     }
 
     /// The same grant, needed under a setting only.
@@ -115,11 +124,13 @@ pub fn shared_grants() -> Vec<Grant> {
         Grant::cluster(
             "Events for people, beside the objects that they are about.",
             rule("events.k8s.io", &["events"], &["create", "patch"]),
-        ),
+        )
+        .abuse("write events that are not true, beside any object"),
         Grant::own_namespace(
             "Leader election: to make the Leases that say which replica runs a family.",
             rule(LEASES, &["leases"], &["create"]),
-        ),
+        )
+        .abuse("hold the Leases in the operator's namespace, so that no replica works"),
     ]
 }
 

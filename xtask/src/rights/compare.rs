@@ -64,6 +64,16 @@ pub fn granted() -> Vec<Right> {
     rights
 }
 
+/// What a thief of an account's token could do, a line for each sort of thing.
+pub fn breadth() -> Vec<&'static str> {
+    let of_families = aquifer_families::all().into_iter().flat_map(|family| {
+        let settings = Settings::defaults(family, NAMESPACE);
+        rights::grants(family, &settings)
+    });
+    let all = rights::shared_grants().into_iter().chain(of_families);
+    all.map(|grant| grant.abuse).filter(|line| !line.is_empty()).collect()
+}
+
 fn taken_apart(grant: &Grant, settings: &Settings) -> Vec<Right> {
     let rule = &grant.rule;
     let namespace = match grant.scope {

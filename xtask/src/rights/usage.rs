@@ -159,7 +159,8 @@ struct Named {
 
 impl Named {
     fn by_rules() -> Self {
-        let rights = Rights::by_default(Account::Operator, &aquifer_families::all(), aquifer_lab::install::NAMESPACE);
+        let rights =
+            Rights::by_default(Account::Operator, &aquifer_families::all(), aquifer_lab::install::NAMESPACE);
         let own = std::iter::once(NAMESPACE.to_owned());
         let namespaces = own.chain(rights.namespaces.iter().map(|one| one.namespace.clone())).collect();
         let narrow = rights.namespaces.into_iter().flat_map(|one| one.rules);

@@ -52,7 +52,7 @@ impl Wanted {
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.here(NAME),
             "automountServiceAccountToken": false,
         }));
-        all.extend(self.of_families()?);
+        all.extend(self.of_families());
         all.extend(self.rights());
         all.extend(self.user_roles()?);
         all.push(self.service());
@@ -89,7 +89,7 @@ impl Wanted {
     }
 
     /// What families need before the operator runs. Helm keeps it as it keeps our kinds: what the operator made may need it.
-    fn of_families(&self) -> anyhow::Result<Vec<Value>> {
+    fn of_families(&self) -> Vec<Value> {
         let needed = |one: &InstalledObject, settings: &Settings| {
             let served = |api: &str| self.apis.iter().any(|served| served == api);
             settings.meet(one.when) && one.needs.is_none_or(served)
@@ -102,7 +102,7 @@ impl Wanted {
                 all.push(object);
             }
         }
-        Ok(all)
+        all
     }
 
     /// In the whole cluster, in the operator's namespace, and in each namespace that a family works in.

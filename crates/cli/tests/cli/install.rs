@@ -145,7 +145,8 @@ fn of_a_driver_of_another_owner_nothing_is_installed_and_no_right_is_given() {
     let chart = rendered(&["--set", "efs.driver=external"]);
     let ours = objects(&stdout(&output(&["install", "--dry-run", "--efs-driver", "external"])));
     for all in [&chart, &ours] {
-        let of_driver: Vec<&String> = all.keys().filter(|key| key.contains("efs-csi") || key.ends_with("/aquifer-efs")).collect();
+        let of_driver: Vec<&String> =
+            all.keys().filter(|key| key.contains("efs-csi") || key.ends_with("/aquifer-efs")).collect();
         assert_eq!(of_driver, Vec::<&String>::new());
         assert!(!all.keys().any(|key| key.starts_with("Role aquifer-efs/")), "{:?}", all.keys());
         let rules = all["ClusterRole /aquifer"]["rules"].to_string();
@@ -165,8 +166,12 @@ fn on_openshift_the_chart_makes_the_constraints_of_the_node_plugin_and_elsewhere
 #[test]
 fn what_was_made_for_a_driver_stays_when_the_chart_is_uninstalled() {
     let all = rendered(&[]);
-    let kept = ["Namespace /aquifer-efs", "ServiceAccount aquifer-efs/efs-csi-node-sa",
-        "ClusterRole /efs-csi-node-role", "ClusterRoleBinding /efs-csi-node-binding"];
+    let kept = [
+        "Namespace /aquifer-efs",
+        "ServiceAccount aquifer-efs/efs-csi-node-sa",
+        "ClusterRole /efs-csi-node-role",
+        "ClusterRoleBinding /efs-csi-node-binding",
+    ];
     for key in kept {
         assert_eq!(all[key]["metadata"]["annotations"]["helm.sh/resource-policy"], "keep", "{key}");
     }

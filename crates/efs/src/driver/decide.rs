@@ -46,8 +46,7 @@ fn is_ours(target: &ObjectRef, live: &PartFacts, subject: &Subject) -> bool {
     match recorded(subject).find(at_its_place) {
         _ if carries_own_uid => true,
         Some(before) => {
-            before.state != ObjectState::Foreign
-                && before.uid.as_deref() == Some(live.identity.uid.as_str())
+            before.state != ObjectState::Foreign && before.uid.as_deref() == Some(live.identity.uid.as_str())
         }
         None => live.owner.as_deref() == Some(&subject.key.to_string()),
     }

@@ -20,9 +20,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::fields::FIELDS;
-use crate::kinds::{
-    COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, SERVICE_ACCOUNT, STORAGE_CLASS,
-};
+use crate::kinds::{COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, SERVICE_ACCOUNT, STORAGE_CLASS};
 use crate::manifests::DriverConfig;
 use crate::names::driver;
 pub use facts::{DefinitionFacts, NodeCounts, PartFacts};

@@ -139,7 +139,9 @@ fn judged(mut object: ComponentObject, seen: &Seen<Option<PlaceFacts>>) -> Judge
     };
     let replaced = object.uid.as_ref().is_some_and(|before| *before != live.uid);
     let foreign = if replaced {
-        Some(format!("{title} is not the one that the driver was installed in: it was deleted and made again"))
+        Some(format!(
+            "{title} is not the one that the driver was installed in: it was deleted and made again"
+        ))
     } else if !live.marked {
         Some(format!("{title} was not made by an installation of Aquifer"))
     } else {
@@ -157,8 +159,9 @@ fn judged(mut object: ComponentObject, seen: &Seen<Option<PlaceFacts>>) -> Judge
     }
     object.state = ObjectState::Provided;
     if object.kind == NAMESPACE.kind && !live.privileged {
-        object.message =
-            Some(format!("without the label {POD_SECURITY}={PRIVILEGED} the node plugin's pods may be refused"));
+        object.message = Some(format!(
+            "without the label {POD_SECURITY}={PRIVILEGED} the node plugin's pods may be refused"
+        ));
     }
     Judged { object, trouble: None }
 }

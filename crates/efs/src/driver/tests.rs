@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::names::{driver, labels};
-use aquifer_engine::{OWNER, OWNER_UID};
 use aquifer_engine::cluster::ApiError;
 use aquifer_engine::model::{Model, Sim, walk};
+use aquifer_engine::{OWNER, OWNER_UID};
 use aquifer_engine::{Object, ObjectRef};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -18,8 +18,13 @@ pub(super) fn policies(own_namespace: &str) -> Vec<InstalledObject> {
     let volumes = Limit {
         name: "aquifer-efs-volumes",
         resource: "persistentvolumes",
-        is_ours: |object| format!("has({object}.spec.csi) && {object}.spec.csi.driver == '{}'", driver::DRIVER_NAME),
-        message: format!("Aquifer makes, changes and deletes only volumes of the driver {}", driver::DRIVER_NAME),
+        is_ours: |object| {
+            format!("has({object}.spec.csi) && {object}.spec.csi.driver == '{}'", driver::DRIVER_NAME)
+        },
+        message: format!(
+            "Aquifer makes, changes and deletes only volumes of the driver {}",
+            driver::DRIVER_NAME
+        ),
     };
     let claims = Limit {
         name: "aquifer-efs-claims",

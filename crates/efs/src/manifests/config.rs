@@ -95,7 +95,9 @@ pub enum ConfigError {
     )]
     Resources(String, String),
     /// Not the directory of a kubelet.
-    #[error("`{0}` is not a directory of the nodes: it must begin with / and be no more than letters, digits and /._-")]
+    #[error(
+        "`{0}` is not a directory of the nodes: it must begin with / and be no more than letters, digits and /._-"
+    )]
     Directory(String),
     /// Not the name of a Secret.
     #[error("`{0}` is not the name of a Secret (several are separated by commas)")]
@@ -155,9 +157,9 @@ pub fn parse_kubelet_dir(text: &str) -> Result<String, ConfigError> {
 /// Reads names of Secrets, separated by commas.
 pub fn parse_pull_secrets(text: &str) -> Result<Vec<String>, ConfigError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let name = |item: &str| match item.chars().all(plain) {
-        true => Ok(item.to_owned()),
-        false => Err(ConfigError::Secret(item.into())),
+    let name = |item: &str| {
+        let good = item.chars().all(plain);
+        if good { Ok(item.to_owned()) } else { Err(ConfigError::Secret(item.into())) }
     };
     items(text).map(name).collect()
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, HostPathVolumeSource,
-    LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, Volume,
-    VolumeMount,
+    LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+    SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -84,7 +84,7 @@ fn pod(config: &DriverConfig) -> PodSpec {
             ..PodSecurityContext::default()
         }),
         containers: vec![plugin(config), registrar(config), liveness(config)],
-        image_pull_secrets: Some(config.pull_secrets.iter().map(reference).collect::<Vec<_>>())
+        image_pull_secrets: Some(config.pull_secrets.iter().map(|name| reference(name)).collect::<Vec<_>>())
             .filter(|secrets| !secrets.is_empty()),
         volumes: Some(vec![
             host_path(KUBELET_DIR, &config.kubelet_dir, "Directory"),
@@ -185,7 +185,12 @@ fn registrar(config: &DriverConfig) -> Container {
             node_name_variable("KUBE_NODE_NAME"),
         ]),
         volume_mounts: Some(vec![mount(PLUGIN_DIR, "/csi"), mount(REGISTRATION_DIR, "/registration")]),
-        ..container("csi-driver-registrar", &config.images.registrar, config.resources.registrar.as_ref(), ["5m", "16Mi"])
+        ..container(
+            "csi-driver-registrar",
+            &config.images.registrar,
+            config.resources.registrar.as_ref(),
+            ["5m", "16Mi"],
+        )
     }
 }
 
@@ -198,7 +203,12 @@ fn liveness(config: &DriverConfig) -> Container {
             "--v=2".into(),
         ]),
         volume_mounts: Some(vec![mount(PLUGIN_DIR, "/csi")]),
-        ..container("liveness-probe", &config.images.liveness, config.resources.liveness.as_ref(), ["5m", "16Mi"])
+        ..container(
+            "liveness-probe",
+            &config.images.liveness,
+            config.resources.liveness.as_ref(),
+            ["5m", "16Mi"],
+        )
     }
 }
 
@@ -226,8 +236,8 @@ fn plugin_dir(config: &DriverConfig) -> String {
     format!("{}/plugins/{}", config.kubelet_dir, driver::DRIVER_NAME)
 }
 
-fn reference(name: &String) -> LocalObjectReference {
-    LocalObjectReference { name: name.clone() }
+fn reference(name: &str) -> LocalObjectReference {
+    LocalObjectReference { name: name.to_owned() }
 }
 
 /// For containers that need nothing of their host.

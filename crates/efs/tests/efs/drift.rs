@@ -191,12 +191,10 @@ async fn tolerated_writers_keep_what_they_wrote(objects: &Objects) -> Result<()>
 /// A manager that says the same as we do adds nothing; a finalizer is a promise of another owner that we must not break.
 async fn others_may_share_a_field_and_hold_an_object(objects: &Objects) -> Result<()> {
     let image = Driver::default().config.images.plugin;
-    let same = [
-        (
-            DAEMON_SET,
-            json!({"spec": {"template": {"spec": {"containers": [{"name": "efs-plugin", "image": image}]}}}}),
-        ),
-    ];
+    let same = [(
+        DAEMON_SET,
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "efs-plugin", "image": image}]}}}}),
+    )];
     for (kind, mut body) in same {
         body["apiVersion"] = json!(kind.api_version());
         body["kind"] = json!(kind.kind);

@@ -43,7 +43,8 @@ async fn in_a_namespace_that_a_tenant_made_first_no_node_plugin_is_made() -> Res
     objects.create(&SERVICE_ACCOUNT, json!({})).await?;
 
     let operator = installed_operator(&test);
-    says(&objects, "Conflict", &["Namespace aquifer-efs was not made by an installation", "--take-over"]).await?;
+    says(&objects, "Conflict", &["Namespace aquifer-efs was not made by an installation", "--take-over"])
+        .await?;
     at_rest(&test).await?;
     assert_eq!(objects.present().await?, ["CSIDriver", "StorageClass"], "nothing that runs");
     let component = objects.components().get(driver::COMPONENT).await?;
@@ -63,12 +64,16 @@ async fn a_namespace_that_was_made_again_is_not_trusted_until_an_administrator_s
 
     // With all marks of an installation, the account, and the operator's rights in it.
     without_namespace(&objects).await?;
-    says(&objects, "NotPrepared", &["Namespace aquifer-efs is missing", "helm upgrade, or aquifer install"]).await?;
+    says(&objects, "NotPrepared", &["Namespace aquifer-efs is missing", "helm upgrade, or aquifer install"])
+        .await?;
     rights_again(&test).await?;
     says(&objects, "Conflict", &["deleted and made again", "kubectl delete component efs-driver"]).await?;
     operator.resync();
     at_rest(&test).await?;
-    assert!(objects.get(&DAEMON_SET).await?.is_none(), "a node plugin in a namespace that nobody vouches for");
+    assert!(
+        objects.get(&DAEMON_SET).await?.is_none(),
+        "a node plugin in a namespace that nobody vouches for"
+    );
     // A restart forgets nothing.
     operator.crash();
     let operator = installed_operator(&test);

@@ -16,25 +16,26 @@ use super::tenant::Tenant;
 fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, &kind.plural);
-    match kind.namespaced {
-        true => Api::namespaced_with(client.clone(), namespace, &resource),
-        false => Api::all_with(client.clone(), &resource),
+    if kind.namespaced {
+        Api::namespaced_with(client.clone(), namespace, &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
     }
 }
 
 /// Tries to make it, and gives what the server says.
 async fn refused(client: &Client, object: &Value) -> Result<String> {
-    let typed: DynamicObject = serde_json::from_value(object.clone())?;
-    let types = typed.types.clone().context("an object without a kind")?;
-    let api = install::api_of(client, &types, typed.metadata.namespace.as_deref()).await?;
+    let wanted: DynamicObject = serde_json::from_value(object.clone())?;
+    let types = wanted.types.clone().context("an object without a kind")?;
+    let api = install::api_of(client, &types, wanted.metadata.namespace.as_deref()).await?;
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    match api.create(&params, &typed).await {
+    match api.create(&params, &wanted).await {
         Err(kube::Error::Api(status)) => Ok(status.message),
         other => anyhow::bail!("{object} is taken: {other:?}"),
     }
 }
 
-fn volume(source: Value) -> Value {
+fn volume(source: &Value) -> Value {
     let mut spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]});
     for (name, value) in source.as_object().into_iter().flatten() {
         spec[name] = value.clone();
@@ -55,7 +56,8 @@ async fn a_stolen_token_makes_nothing_that_runs_and_touches_no_volume_or_claim_o
     let admin = test.cluster.client()?;
 
     // Rights: nothing that runs outside of the driver's namespace, no rights to pass on, nobody's secrets.
-    let pod = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let pod =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
     let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": pod});
     let place = json!({"name": "x", "namespace": tenant.name});
     let rbac = "rbac.authorization.k8s.io";
@@ -78,23 +80,23 @@ async fn a_stolen_token_makes_nothing_that_runs_and_touches_no_volume_or_claim_o
     let handle = json!({"driver": "efs.csi.aws.com", "volumeHandle": "fs-0123456789abcdef0"});
     let other = json!({"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"});
     let in_effect = || async {
-        let said = refused(&thief, &volume(json!({"hostPath": {"path": "/"}}))).await?;
+        let said = refused(&thief, &volume(&json!({"hostPath": {"path": "/"}}))).await?;
         Ok(said.contains("only volumes of the driver efs.csi.aws.com").then_some(()))
     };
     eventually(DEADLINE, "the policy for volumes is in effect", in_effect).await?;
     for source in [json!({"csi": other}), json!({"nfs": {"server": "a", "path": "/"}})] {
-        let said = refused(&thief, &volume(source.clone())).await?;
+        let said = refused(&thief, &volume(&source)).await?;
         assert!(said.contains("only volumes of the driver"), "{source}: {said}");
     }
     let said = refused(&thief, &claim(&tenant.name, "x", "fast")).await?;
     assert!(said.contains("only claims of the storage class efs-sc"), "{said}");
     // Ours are taken.
-    let ours: DynamicObject = serde_json::from_value(volume(json!({"csi": handle})))?;
+    let ours: DynamicObject = serde_json::from_value(volume(&json!({"csi": handle})))?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     api(&thief, &VOLUME, "").create(&dry, &ours).await?;
 
     // What others made can be neither changed nor deleted, also not into one of ours.
-    let theirs = volume(json!({"csi": other}));
+    let theirs = volume(&json!({"csi": other}));
     install::apply(&admin, theirs).await?;
     install::apply(&admin, claim(&tenant.name, "theirs", "fast")).await?;
     let targets = [(VOLUME, "", "stolen"), (CLAIM, tenant.name.as_str(), "theirs")];
