@@ -147,7 +147,7 @@ fn commands(all: &[Command]) -> String {
 
 fn metrics(all: &[Metric]) -> String {
     let mut text = String::from(
-        "# Metrics\n\nServed at `/metrics` of the address of `--http-listen`. [operations.md](../operations.md) says what to look at.\n\n\
+        "# Metrics\n\nServed at `/metrics` of the address of `--metrics-listen`. [operations.md](../operations.md) says what to look at.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in all {

@@ -31,6 +31,17 @@ kubectl get component efs-driver
 kubectl get sharedvolumes --all-namespaces
 {{- end }}
 
+{{- define "aquifer.efs.uninstall-check-rules" -}}
+# Which SharedVolumes are left.
+- apiGroups: ["aws-efs.managed.openshift.io"]
+  resources: ["sharedvolumes"]
+  verbs: ["list"]
+# Whether the driver's node plugin is left although its Component is gone; its namespace may have been another one before.
+- apiGroups: ["apps"]
+  resources: ["daemonsets"]
+  verbs: ["list"]
+{{- end }}
+
 {{- define "aquifer.efs.before-uninstall" -}}
 aquifer efs uninstall
 {{- end }}

@@ -107,8 +107,10 @@ impl Wanted {
             "apiVersion": "v1", "kind": "Service", "metadata": self.here("aquifer-metrics"),
             "spec": {
                 "type": "ClusterIP",
+                // What a replica counts is wanted above all when it is not ready.
+                "publishNotReadyAddresses": true,
                 "selector": selector(),
-                "ports": [{ "name": "http", "port": 8080, "targetPort": "http", "protocol": "TCP" }],
+                "ports": [{ "name": "metrics", "port": 8081, "targetPort": "metrics", "protocol": "TCP" }],
             },
         })
     }
@@ -136,7 +138,10 @@ impl Wanted {
                             "imagePullPolicy": "IfNotPresent",
                             "args": ["run"],
                             "env": self.environment(),
-                            "ports": [{ "name": "http", "containerPort": 8080, "protocol": "TCP" }],
+                            "ports": [
+                                { "name": "http", "containerPort": 8080, "protocol": "TCP" },
+                                { "name": "metrics", "containerPort": 8081, "protocol": "TCP" },
+                            ],
                             "startupProbe": { "httpGet": probe("/livez"), "periodSeconds": 1, "failureThreshold": 30 },
                             "livenessProbe": { "httpGet": probe("/livez"), "periodSeconds": 10, "timeoutSeconds": 5 },
                             "readinessProbe": { "httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 2 },
@@ -166,6 +171,8 @@ impl Wanted {
             is(FAMILIES[0], &families::names(&self.families)),
             is("AQUIFER_IMAGE", &self.image),
             is("AQUIFER_HTTP_LISTEN", "0.0.0.0:8080"),
+            is("AQUIFER_METRICS_LISTEN", "0.0.0.0:8081"),
+            is("AQUIFER_MAX_WATCH_SILENCE", "5m"),
             is("AQUIFER_LOG_FORMAT", "json"),
             is("AQUIFER_LOG_LEVEL", "info"),
             is("AQUIFER_LEASE_DURATION", "10s"),

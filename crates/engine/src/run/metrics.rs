@@ -7,6 +7,9 @@ mod reference;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
 use jiff::Timestamp;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -258,6 +261,13 @@ impl Metrics {
     pub fn kept(&self) -> std::collections::BTreeMap<String, usize> {
         let kept = crate::lock::lock(&self.inner.kept);
         kept.iter().map(|((controller, what), number)| (format!("{controller}: {what}"), *number)).collect()
+    }
+
+    /// `/metrics`.
+    pub(crate) fn router(&self) -> Router {
+        let metrics = self.clone();
+        let scrape = move || async move { ([(CONTENT_TYPE, Metrics::CONTENT_TYPE)], metrics.text()) };
+        Router::new().route("/metrics", get(scrape))
     }
 
     /// The type of [`Metrics::text`].

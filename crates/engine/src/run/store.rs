@@ -339,6 +339,11 @@ impl Store {
         self.read().state != SyncState::NotSynced
     }
 
+    /// Whether there is anything to watch, as far as is known.
+    pub(crate) fn served(&self) -> bool {
+        self.read().state != SyncState::NotServed
+    }
+
     /// Whether it can answer at all (that a kind is not served, or cannot be read, is an answer too).
     pub fn settled(&self) -> bool {
         let inner = self.read();

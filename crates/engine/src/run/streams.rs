@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use crate::contact;
+use crate::health::Health;
 use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::object::{Kind, Object};
@@ -48,6 +49,7 @@ pub struct Streams {
     client: Client,
     runtime: Runtime,
     metrics: Metrics,
+    health: Health,
     versions: Versions,
     by_scope: Arc<Mutex<BTreeMap<Scope, Arc<Stream>>>>,
 }
@@ -108,8 +110,8 @@ struct Subscriber {
 
 impl Streams {
     /// No watch yet.
-    pub fn new(client: Client, runtime: Runtime, metrics: Metrics) -> Self {
-        Self { client, runtime, metrics, versions: Versions::default(), by_scope: Arc::default() }
+    pub fn new(client: Client, runtime: Runtime, metrics: Metrics, health: Health) -> Self {
+        Self { client, runtime, metrics, health, versions: Versions::default(), by_scope: Arc::default() }
     }
 
     /// In which versions the cluster serves what is watched.
@@ -133,8 +135,10 @@ impl Streams {
             (self.runtime.clone(), self.metrics.clone(), self.versions.clone());
         let heard = {
             let (runtime, scope, stream) = (runtime.clone(), scope.clone(), Arc::clone(&stream));
+            let health = self.health.clone();
             move || {
                 *lock(&stream.heard) = Some(Runtime::instant());
+                health.heard(&scope);
                 metrics.contact(&scope, runtime.now());
             }
         };

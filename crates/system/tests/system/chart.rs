@@ -22,6 +22,8 @@ const OPERATOR: &str = "aquifer-system";
 const USERS: &str = "smoke";
 /// What a user may wait when the leader dies.
 const TAKEOVER: Duration = Duration::from_secs(20);
+/// What Helm makes before an uninstall.
+const CHECK: &str = "app.kubernetes.io/component=uninstall-check";
 const PATIENCE: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -137,7 +139,7 @@ impl Story<'_> {
         apply(&self.cluster.client()?, probe).await?;
         self.kubectl(&["wait", "--for=condition=Ready", "-n", USERS, "pod/probe", "--timeout=60s"])?;
         let get = async |host: &str| {
-            let url = format!("http://{host}:8080/metrics");
+            let url = format!("http://{host}:8081/metrics");
             self.cluster.exec(USERS, "probe", &["/tools", "get", &url]).await
         };
         let service = format!("aquifer-metrics.{OPERATOR}.svc.cluster.local");
@@ -243,9 +245,41 @@ impl Story<'_> {
         Ok(())
     }
 
+    /// Refused while something needs the operator, which goes on; then without asking.
     async fn uninstalled_by_helm(&mut self) -> Result<()> {
+        let before = self.versions()?;
+        let pods = names(&self.pods()?);
+        let uninstall = ["uninstall", "aquifer", "--wait", "--timeout", "2m"];
+        let refused = self.helm(&uninstall).err().context("helm uninstalled what is needed")?.to_string();
+        let log = self.kubectl(&["logs", "-n", OPERATOR, "job/aquifer-uninstall-check"])?;
+        for said in [&refused, &log] {
+            for word in [
+                "while these objects need it",
+                "SharedVolume smoke/one",
+                "SharedVolume smoke/two",
+                "Component efs-driver is installed",
+                "aquifer efs uninstall",
+                "helm uninstall --no-hooks",
+            ] {
+                ensure!(said.contains(word), "no `{word}` in {said}");
+            }
+        }
+        let status = self.helm(&["status", "aquifer"])?;
+        ensure!(status.contains("STATUS: deployed"), "{status}");
+        self.two_replicas_ready().await?;
+        ensure!(names(&self.pods()?) == pods, "the pods were {pods:?}");
+        self.share("four").await?;
+        self.wait_ready("four").await?;
+        let left = "clusterrole,clusterrolebinding,serviceaccount";
+        let left = self.kubectl(&["get", left, "-n", OPERATOR, "-l", CHECK, "-o", "name"])?;
+        ensure!(left.is_empty(), "its rights are still there: {left}");
+        let after = self.versions()?;
+        ensure!(before.is_subset(&after), "before {before:#?}, now {after:#?}");
+        self.done("helm uninstall refuses, says what is left, and leaves the operator at work");
+
+        self.at_rest().await?;
         let (before, mark) = (self.versions()?, self.cluster.audit().mark()?);
-        self.helm(&["uninstall", "aquifer", "--wait", "--timeout", "2m"])?;
+        self.helm(&[&uninstall[..], &["--no-hooks"]].concat())?;
         self.no_pods().await?;
         let kinds = self.kubectl(&["get", "crds", "-o", "name"])?;
         for crd in aquifer_families::crds(&aquifer_families::all()) {
@@ -253,7 +287,7 @@ impl Story<'_> {
             ensure!(kinds.contains(&name), "{name} is gone");
         }
         self.untouched(&before, mark)?;
-        self.done("helm uninstall: the pods are gone, our kinds and the users' objects stay");
+        self.done("helm uninstall --no-hooks: the pods are gone, our kinds and the users' objects stay");
         Ok(())
     }
 

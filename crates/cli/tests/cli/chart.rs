@@ -1,0 +1,163 @@
+//! What the chart makes of its values, one test for each part that can be chosen.
+
+use anyhow::{Result, ensure};
+use aquifer_lab::Lab;
+use serde_json::{Value, json};
+
+use super::install::rendered;
+use super::process::{aquifer, output, stderr, stdout};
+use super::running::apply;
+
+const DEPLOYMENT: &str = "Deployment aquifer-system/aquifer";
+
+#[test]
+fn the_port_of_the_metrics_is_one_wherever_it_is_said() {
+    let all = rendered(&["--set", "metrics.port=9402,health.maxWatchSilence=10m"]);
+    let service = &all["Service aquifer-system/aquifer-metrics"]["spec"];
+    assert_eq!(service["ports"][0]["port"], 9402);
+    assert_eq!(service["ports"][0]["targetPort"], "metrics");
+    let pod = &all["Deployment aquifer-system/aquifer"]["spec"]["template"]["spec"]["containers"][0];
+    let ports = json!([{ "name": "http", "containerPort": 8080, "protocol": "TCP" },
+        { "name": "metrics", "containerPort": 9402, "protocol": "TCP" }]);
+    assert_eq!(pod["ports"], ports);
+    let environment = pod["env"].as_array().unwrap();
+    for (name, value) in
+        [("AQUIFER_METRICS_LISTEN", "0.0.0.0:9402"), ("AQUIFER_MAX_WATCH_SILENCE", "10m")]
+    {
+        assert!(environment.contains(&json!({ "name": name, "value": value })), "{environment:?}");
+    }
+}
+
+#[test]
+fn a_network_policy_lets_scrapers_read_metrics_and_nothing_else() {
+    let scrapers = "networkPolicy.enabled=true,networkPolicy.scrapers.namespaceSelector.matchLabels.team=watch,\
+        networkPolicy.scrapers.podSelector.matchLabels.app=prometheus";
+    let policy = |more: &str| {
+        let all = rendered(&["--set", &format!("{scrapers}{more}")]);
+        let pod = &all["Deployment aquifer-system/aquifer"]["spec"]["template"]["metadata"]["labels"];
+        let spec = all["NetworkPolicy aquifer-system/aquifer"]["spec"].clone();
+        assert_eq!(&spec["podSelector"]["matchLabels"], pod);
+        spec
+    };
+    let spec = policy("");
+    assert_eq!(spec["policyTypes"], json!(["Ingress"]));
+    assert_eq!(
+        spec["ingress"],
+        json!([{
+            "from": [{ "namespaceSelector": { "matchLabels": { "team": "watch" } },
+                "podSelector": { "matchLabels": { "app": "prometheus" } } }],
+            "ports": [{ "port": "metrics", "protocol": "TCP" }],
+        }])
+    );
+    assert_eq!(spec["egress"], Value::Null);
+    let spec = policy(",networkPolicy.egress.enabled=true,networkPolicy.egress.apiServerCIDRs={10.96.0.1/32}");
+    assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
+    let ports = |ports: &[(u16, &str)]| {
+        let each = ports.iter().map(|(port, protocol)| json!({ "port": port, "protocol": protocol }));
+        Value::Array(each.collect())
+    };
+    assert_eq!(
+        spec["egress"],
+        json!([{ "ports": ports(&[(53, "UDP"), (53, "TCP")]) },
+            { "ports": ports(&[(443, "TCP"), (6443, "TCP")]), "to": [{ "ipBlock": { "cidr": "10.96.0.1/32" } }] }])
+    );
+}
+
+#[test]
+fn the_durations_of_the_lease_reach_the_operator() {
+    let all = rendered(&["--set", "lease.duration=60s,lease.renewDeadline=45s,lease.retryPeriod=5s"]);
+    let container = &all[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0];
+    for (name, value) in [("DURATION", "60s"), ("RENEW_DEADLINE", "45s"), ("RETRY_PERIOD", "5s")] {
+        let wanted = json!({ "name": format!("AQUIFER_LEASE_{name}"), "value": value });
+        assert!(container["env"].as_array().unwrap().contains(&wanted), "{wanted}");
+    }
+}
+
+/// What Helm makes before an uninstall.
+const CHECK: [&str; 4] = [
+    "ServiceAccount aquifer-system/aquifer-uninstall-check",
+    "ClusterRole /aquifer-uninstall-check",
+    "ClusterRoleBinding /aquifer-uninstall-check",
+    "Job aquifer-system/aquifer-uninstall-check",
+];
+
+#[test]
+fn before_an_uninstall_a_job_looks_that_may_only_list_and_is_as_strict_as_the_operator() {
+    let values = "image.tag=v9,nodeSelector.pool=a,imagePullSecrets[0].name=registry";
+    let all = rendered(&["--set", values]);
+    for key in CHECK {
+        let annotations = &all[key]["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], "pre-delete", "{key}");
+        assert_eq!(annotations["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded", "{key}");
+    }
+    let [_, role, _, job] = CHECK;
+    for rule in all[role]["rules"].as_array().unwrap() {
+        assert_eq!(rule["verbs"], json!(["list"]), "{rule}");
+        assert!(!rule.to_string().contains('*'), "{rule}");
+    }
+    let (operator, check) = (&all[DEPLOYMENT]["spec"]["template"]["spec"], &all[job]["spec"]["template"]["spec"]);
+    for same in ["securityContext", "nodeSelector", "imagePullSecrets"] {
+        assert!(!check[same].is_null() && check[same] == operator[same], "{same}: {check}");
+    }
+    let (operator, check) = (&operator["containers"][0], &check["containers"][0]);
+    for same in ["image", "securityContext", "resources"] {
+        assert_eq!(check[same], operator[same], "{same}");
+    }
+    assert_eq!(check["args"], json!(["uninstall", "--check"]));
+    // The operator's Service and its other selectors do not find the pod.
+    let selector = &all[DEPLOYMENT]["spec"]["selector"]["matchLabels"];
+    assert_ne!(&all[job]["spec"]["template"]["metadata"]["labels"], selector);
+
+    let all = rendered(&["--set", "uninstall.check=false"]);
+    for key in CHECK {
+        assert!(!all.contains_key(key), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn the_check_names_what_is_left_changes_nothing_and_needs_no_more_than_its_role() -> Result<()> {
+    let cluster = Lab::test_cluster().start().await?;
+    apply(&cluster, &stdout(&output(&["crds"])))?;
+    apply(&cluster, "{apiVersion: v1, kind: Namespace, metadata: {name: aquifer-system}}")?;
+    let all = rendered(&[]);
+    for key in &CHECK[..3] {
+        apply(&cluster, &all[*key].to_string())?;
+    }
+    let (_, kubeconfig) = cluster.service_account("aquifer-system", "aquifer-uninstall-check").await?;
+    let check = || aquifer().args(["uninstall", "--check", "--kubeconfig"]).arg(&kubeconfig).output();
+    let mark = cluster.audit().mark()?;
+    let nothing = check()?;
+    ensure!(nothing.status.success(), "{nothing:?}");
+    ensure!(stdout(&nothing).contains("Nothing needs the operator"), "{nothing:?}");
+    apply(
+        &cluster,
+        "apiVersion: aws-efs.managed.openshift.io/v1alpha1
+kind: SharedVolume
+metadata: {name: data, namespace: default}
+spec: {fileSystemID: fs-0123456789abcdef0, accessPointID: fsap-0123456789abcdef0}
+---
+apiVersion: aquifer.storage/v1alpha1
+kind: Component
+metadata: {name: efs-driver}
+spec: {}
+",
+    )?;
+    let refused = check()?;
+    ensure!(refused.status.code() == Some(1), "{refused:?}");
+    for word in [
+        "SharedVolume default/data",
+        "Component efs-driver is installed",
+        "aquifer efs uninstall",
+        "helm uninstall --no-hooks",
+    ] {
+        ensure!(stderr(&refused).contains(word), "no {word} in {refused:?}");
+    }
+    let user = "system:serviceaccount:aquifer-system:aquifer-uninstall-check";
+    let calls: Vec<_> = cluster.audit().since(mark)?.into_iter().filter(|call| call.user == user).collect();
+    let listed = |kind: &str| calls.iter().any(|call| call.verb == "list" && call.resource == kind);
+    ensure!(calls.iter().all(|call| call.verb == "list"), "{calls:?}");
+    for kind in ["components", "sharedvolumes", "daemonsets"] {
+        ensure!(listed(kind), "{kind} was not listed: {calls:?}");
+    }
+    cluster.stop().await
+}
