@@ -53,6 +53,7 @@ impl Wanted {
         all.extend(self.rights());
         all.extend(self.user_roles()?);
         all.push(self.service());
+        all.push(self.disruption_budget());
         all.push(self.deployment());
         all.into_iter()
             .map(|object| serde_json::from_value(object).context("cannot make an object"))
@@ -111,6 +112,18 @@ impl Wanted {
                 "publishNotReadyAddresses": true,
                 "selector": selector(),
                 "ports": [{ "name": "metrics", "port": 8081, "targetPort": "metrics", "protocol": "TCP" }],
+            },
+        })
+    }
+
+    fn disruption_budget(&self) -> Value {
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": self.here(NAME),
+            // Not minAvailable: that would block the drain of a single replica for ever.
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": { "matchLabels": selector() },
             },
         })
     }

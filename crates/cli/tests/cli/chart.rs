@@ -73,6 +73,128 @@ fn the_durations_of_the_lease_reach_the_operator() {
     }
 }
 
+/// The spec of the operator's pods, with these values.
+fn pods(values: &str) -> Value {
+    rendered(&["--set", values])[DEPLOYMENT]["spec"]["template"]["spec"].clone()
+}
+
+#[test]
+fn more_flags_variables_and_volumes_are_added_to_what_the_chart_sets() {
+    let usual = pods("log.level=info");
+    let spec = pods(
+        "extraArgs={--efs-tolerations=gpu,--log-level=debug},extraEnv[0].name=SSL_CERT_DIR,extraEnv[0].value=/certs,\
+         extraVolumes[0].name=certs,extraVolumes[0].configMap.name=ca,\
+         extraVolumeMounts[0].name=certs,extraVolumeMounts[0].mountPath=/certs",
+    );
+    let container = &spec["containers"][0];
+    assert_eq!(container["args"], json!(["run", "--efs-tolerations=gpu", "--log-level=debug"]));
+    let mut environment = usual["containers"][0]["env"].as_array().unwrap().clone();
+    // Of several with one name the last counts.
+    environment.push(json!({ "name": "SSL_CERT_DIR", "value": "/certs" }));
+    assert_eq!(container["env"], Value::Array(environment));
+    assert_eq!(container["volumeMounts"], json!([{ "name": "certs", "mountPath": "/certs" }]));
+    assert_eq!(spec["volumes"], json!([{ "name": "certs", "configMap": { "name": "ca" } }]));
+    assert!(usual["volumes"].is_null() && usual["containers"][0]["volumeMounts"].is_null());
+}
+
+#[test]
+fn common_labels_are_on_every_object_and_pod_and_take_none_of_ours_away() {
+    let name = "app\\.kubernetes\\.io/name";
+    let all = rendered(&[
+        "--set",
+        &format!("commonLabels.team=storage,commonLabels.{name}=other,podLabels.tier=low,podLabels.team=mine"),
+        "--set",
+        "networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prom",
+    ]);
+    for (key, object) in &all {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["team"], "storage", "{key}");
+        assert_eq!(labels["app.kubernetes.io/name"], "aquifer", "{key}");
+    }
+    assert_eq!(all["ServiceMonitor aquifer-system/aquifer"]["metadata"]["labels"]["release"], "prom");
+    let deployment = &all[DEPLOYMENT]["spec"];
+    assert_eq!(
+        deployment["template"]["metadata"]["labels"],
+        json!({ "app.kubernetes.io/name": "aquifer", "app.kubernetes.io/component": "operator", "team": "mine", "tier": "low" })
+    );
+    // A selector cannot be changed by an upgrade, so it has nothing of the user's.
+    assert_eq!(deployment["selector"]["matchLabels"].as_object().unwrap().len(), 2);
+    let job = &all["Job aquifer-system/aquifer-uninstall-check"]["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(job["team"], "storage");
+}
+
+#[test]
+fn replicas_are_spread_over_nodes_or_as_it_is_chosen() {
+    let labels = json!({ "matchLabels": { "app.kubernetes.io/name": "aquifer", "app.kubernetes.io/component": "operator" } });
+    let constraint = |key: &str, when: &str, selector: &Value| {
+        json!({ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector })
+    };
+    let usual = constraint("kubernetes.io/hostname", "ScheduleAnyway", &labels);
+    assert_eq!(pods("log.level=info")["topologySpreadConstraints"], json!([usual]));
+    let chosen = |number: usize, key: &str| {
+        let one = format!("topologySpreadConstraints[{number}]");
+        format!("{one}.maxSkew=1,{one}.topologyKey={key},{one}.whenUnsatisfiable=DoNotSchedule")
+    };
+    let own = json!({ "matchLabels": { "a": "b" } });
+    let values = format!(
+        "{},{},topologySpreadConstraints[1].labelSelector.matchLabels.a=b",
+        chosen(0, "zone"),
+        chosen(1, "rack")
+    );
+    let wanted = [("zone", &labels), ("rack", &own)].map(|(key, selector)| constraint(key, "DoNotSchedule", selector));
+    assert_eq!(pods(&values)["topologySpreadConstraints"], json!(wanted));
+}
+
+#[test]
+fn security_probes_and_the_way_of_updating_follow_the_values() {
+    let values = "podSecurityContext.runAsUser=1234,securityContext.privileged=false,probes.liveness.failureThreshold=9,\
+        probes.readiness.periodSeconds=7,probes.startup.initialDelaySeconds=3,priorityClassName=system-cluster-critical";
+    let spec = pods(values);
+    assert_eq!(spec["priorityClassName"], "system-cluster-critical");
+    let context = json!({ "runAsNonRoot": true, "runAsUser": 1234, "seccompProfile": { "type": "RuntimeDefault" } });
+    assert_eq!(spec["securityContext"], context);
+    let container = &spec["containers"][0];
+    assert_eq!(container["securityContext"]["privileged"], false);
+    assert_eq!(container["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+    let probe = |path: &str| json!({ "path": path, "port": "http" });
+    assert_eq!(
+        container["livenessProbe"],
+        json!({ "httpGet": probe("/livez"), "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 9 })
+    );
+    assert_eq!(
+        container["readinessProbe"],
+        json!({ "httpGet": probe("/readyz"), "periodSeconds": 7, "timeoutSeconds": 2 })
+    );
+    assert_eq!(container["startupProbe"]["initialDelaySeconds"], 3);
+    let recreate = "updateStrategy.type=Recreate,updateStrategy.rollingUpdate=null";
+    assert_eq!(rendered(&["--set", recreate])[DEPLOYMENT]["spec"]["strategy"], json!({ "type": "Recreate" }));
+}
+
+#[test]
+fn a_drain_takes_one_replica_at_a_time_and_is_not_held_up_by_one_that_is_not_ready() {
+    const KEY: &str = "PodDisruptionBudget aquifer-system/aquifer";
+    let spec = &rendered(&[])[KEY]["spec"];
+    assert_eq!((&spec["maxUnavailable"], &spec["unhealthyPodEvictionPolicy"]), (&json!(1), &json!("AlwaysAllow")));
+    let other = rendered(&["--set", "podDisruptionBudget.unhealthyPodEvictionPolicy=IfHealthyBudget"]);
+    assert_eq!(other[KEY]["spec"]["unhealthyPodEvictionPolicy"], "IfHealthyBudget");
+}
+
+#[test]
+fn the_account_and_the_roles_of_the_operator_can_be_left_to_others() {
+    let usual = rendered(&[]);
+    let without = |values: &str| {
+        let left = rendered(&["--set", values]);
+        usual.keys().filter(|key| !left.contains_key(*key)).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(without("serviceAccount.create=false"), ["ServiceAccount aquifer-system/aquifer"]);
+    let roles = without("rbac.create=false");
+    for role in ["ClusterRole /aquifer", "ClusterRoleBinding /aquifer", "Role aquifer-system/aquifer"] {
+        assert!(roles.iter().any(|one| one == role), "{role} is not in {roles:?}");
+    }
+    assert!(roles.iter().all(|one| one.contains("Role")), "{roles:?}");
+    assert_eq!(pods("serviceAccount.create=false")["serviceAccountName"], "aquifer");
+}
+
 /// What Helm makes before an uninstall.
 const CHECK: [&str; 4] = [
     "ServiceAccount aquifer-system/aquifer-uninstall-check",

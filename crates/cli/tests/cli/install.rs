@@ -144,13 +144,13 @@ fn uninstalling_the_chart_keeps_our_kinds() {
 
 #[test]
 fn optional_parts_come_when_asked_for() {
-    let values = "metrics.serviceMonitor.enabled=true,podDisruptionBudget.enabled=true,rbac.userRoles=false,\
+    let values = "metrics.serviceMonitor.enabled=true,podDisruptionBudget.enabled=false,rbac.userRoles=false,\
         efs.nodeSelector.pool=storage,efs.images.plugin=registry.example/efs:v1,image.digest=sha256:";
     let all = rendered(&["--set", &format!("{values}{}", "0".repeat(64))]);
     let monitor = &all["ServiceMonitor aquifer-system/aquifer"]["spec"];
     assert_eq!(monitor["endpoints"][0]["port"], "metrics");
     assert!(!all.keys().any(|key| key.starts_with("NetworkPolicy")));
-    assert_eq!(all["PodDisruptionBudget aquifer-system/aquifer"]["spec"]["maxUnavailable"], 1);
+    assert!(!all.keys().any(|key| key.starts_with("PodDisruptionBudget")));
     assert!(!all.keys().any(|key| key.contains("sharedvolumes-admin")));
     let pod = &all["Deployment aquifer-system/aquifer"]["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(pod["image"], format!("localhost/aquifer@sha256:{}", "0".repeat(64)));
@@ -201,6 +201,14 @@ fn values_that_are_wrong_are_refused_by_name() {
         ("health.maxWatchSilence=long", &["/health/maxWatchSilence", "long"]),
         ("metrics.port=8080", &["/metrics/port"]),
         ("metrics.port=80", &["/metrics/port", "1,024"]),
+        ("extraArgs[0]=run", &["/extraArgs/0"]),
+        ("extraEnv[0].value=x", &["/extraEnv/0", "name"]),
+        ("updateStrategy.type=Sometimes", &["/updateStrategy/type", "Recreate"]),
+        ("probes.liveness.path=/x", &["/probes/liveness", "path"]),
+        ("podDisruptionBudget.unhealthyPodEvictionPolicy=Maybe", &["AlwaysAllow", "IfHealthyBudget"]),
+        ("topologySpreadConstraints[0].maxSkew=1", &["/topologySpreadConstraints/0", "topologyKey"]),
+        ("serviceAccount.name=other", &["/serviceAccount", "name"]),
+        ("nameOverride=other", &["nameOverride", "not allowed"]),
         ("networkPolicy=null", &["networkPolicy"]),
         ("networkPolicy.egress.apiServerCIDRs[0]=here", &["/networkPolicy/egress/apiServerCIDRs/0", "here"]),
         ("image.digest=abc", &["/image/digest"]),

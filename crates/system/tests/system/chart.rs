@@ -71,8 +71,7 @@ impl Story<'_> {
         let usual = self.kubectl(&["run", "usual", "-n", OPERATOR, "--image", self.cluster.probe_image()?]);
         let refused = usual.err().context("the namespace takes any pod")?.to_string();
         ensure!(refused.contains("violates PodSecurity"), "{refused}");
-        let values = "podDisruptionBudget.enabled=true";
-        let said = self.helm(&["install", "aquifer", CHART, "--wait", "--timeout", "2m", "--set", values])?;
+        let said = self.helm(&["install", "aquifer", CHART, "--wait", "--timeout", "2m"])?;
         ensure!(said.contains("STATUS: deployed"), "{said}");
         self.done("helm install --wait");
         let pods = self.pods()?;
