@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use xtask::queries::Known;
 
 use crate::generated::{Args, Files, Folder};
 use crate::process;
@@ -42,7 +43,11 @@ pub fn check() -> Result<()> {
 fn check_written_by_hand(reference: &Reference) -> Result<()> {
     links::check()?;
     reasons::check(&reference.reasons)?;
-    alerts::check(&reference.metrics.iter().map(|metric| metric.name.clone()).collect())
+    let mut known = Known::default();
+    for metric in &reference.metrics {
+        known.add(&metric.name, &metric.kind, &metric.labels);
+    }
+    alerts::check(&known)
 }
 
 fn dir() -> PathBuf {

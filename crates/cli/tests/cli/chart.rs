@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use aquifer_lab::Lab;
 use serde_json::{Value, json};
 
-use super::install::rendered;
+use super::install::{chart, rendered};
 use super::process::{aquifer, output, stderr, stdout};
 use super::running::apply;
 
@@ -193,6 +193,28 @@ fn the_account_and_the_roles_of_the_operator_can_be_left_to_others() {
     }
     assert!(roles.iter().all(|one| one.contains("Role")), "{roles:?}");
     assert_eq!(pods("serviceAccount.create=false")["serviceAccountName"], "aquifer");
+}
+
+#[test]
+fn alerts_and_dashboard_are_those_of_the_repository_and_carry_their_labels() {
+    let read = |file: &str| std::fs::read_to_string(chart().join(file)).unwrap();
+    let usual = rendered(&[]);
+    assert!(!usual.keys().any(|key| key.starts_with("PrometheusRule") || key.starts_with("ConfigMap")));
+    let all = rendered(&[
+        "--set",
+        "metrics.prometheusRule.enabled=true,metrics.prometheusRule.labels.release=prom,metrics.dashboard.enabled=true,\
+         metrics.dashboard.annotations.folder=Storage",
+    ]);
+    let rule = &all["PrometheusRule aquifer-system/aquifer"];
+    assert_eq!(rule["metadata"]["labels"]["release"], "prom");
+    let offered: Value = serde_saphyr::from_str(&read("../../docs/alerts.yaml")).unwrap();
+    assert_eq!(rule["spec"], offered["spec"]);
+    let dashboard = &all["ConfigMap aquifer-system/aquifer-dashboard"];
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(dashboard["metadata"]["annotations"], json!({ "folder": "Storage" }));
+    let shown: Value = serde_json::from_str(dashboard["data"]["aquifer.json"].as_str().unwrap()).unwrap();
+    assert_eq!(shown, serde_json::from_str::<Value>(&read("files/dashboard.json")).unwrap());
+    assert_eq!(shown["uid"], "aquifer");
 }
 
 /// What Helm makes before an uninstall.

@@ -143,9 +143,10 @@ impl Streams {
             }
         };
         let client = contact::noting(self.client.clone(), heard);
+        let metrics = self.metrics.clone();
         self.runtime.spawn(async move {
             loop {
-                stream.run(client.clone(), &runtime, &versions, &scope).await;
+                stream.run(client.clone(), &runtime, &versions, &scope, &metrics).await;
                 let mut streams = lock(&all);
                 if lock(&stream.subscribers).is_empty() {
                     streams.remove(&scope);
@@ -165,9 +166,16 @@ impl Streams {
 
 impl Stream {
     /// Runs until nobody listens any more.
-    async fn run(&self, client: Client, runtime: &Runtime, versions: &Versions, scope: &Scope) {
+    async fn run(
+        &self,
+        client: Client,
+        runtime: &Runtime,
+        versions: &Versions,
+        scope: &Scope,
+        metrics: &Metrics,
+    ) {
         let mut trouble = Trouble::default();
-        while self.watch(client.clone(), runtime, versions, scope, &mut trouble).await {}
+        while self.watch(client.clone(), runtime, versions, scope, metrics, &mut trouble).await {}
     }
 
     /// Lists and watches until that must be begun anew. False when nobody listens any more.
@@ -177,6 +185,7 @@ impl Stream {
         runtime: &Runtime,
         versions: &Versions,
         scope: &Scope,
+        metrics: &Metrics,
         trouble: &mut Trouble,
     ) -> bool {
         let served = versions.served(&scope.kind).into_owned();
@@ -198,6 +207,7 @@ impl Stream {
                         continue;
                     }
                     tracing::warn!(kind = %scope.kind.plural, "The API server says nothing; listing again");
+                    metrics.watch_failed(&scope.kind, "silent");
                     let pause = trouble.pause();
                     if trouble.is_lasting() && !self.failing("the API server does not answer") {
                         return false;
@@ -240,6 +250,7 @@ impl Stream {
                 }
                 Some(Err(error)) => {
                     tracing::warn!(kind = %scope.kind.plural, %error, "Watching failed; trying again");
+                    metrics.watch_failed(&scope.kind, "error");
                     if listed.is_some_and(|listed| listed.elapsed() >= WATCH_IDLE) {
                         *trouble = Trouble::default(); // it has worked for long
                     }
