@@ -2,3 +2,4 @@
 
 pub mod operator_image;
 pub mod queries;
+mod sbom;
