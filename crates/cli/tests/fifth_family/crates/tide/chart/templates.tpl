@@ -16,3 +16,6 @@ kubectl get tides --namespace {{ .Values.tide.namespace }}
 {{- define "aquifer.tide.before-uninstall" -}}
 kubectl delete tides --all --namespace {{ .Values.tide.namespace }}
 {{- end }}
+
+{{- define "aquifer.tide.admission-policies" -}}
+{{- end }}
