@@ -10,6 +10,7 @@ use aquifer_family::rights;
 use aquifer_family::{Family, Grant, InstalledObject, Scope, Settings, When};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use serde_json::Value;
+use xtask::queries;
 
 use crate::generated::{Args, Files, Folder};
 use crate::{crds, process};
@@ -49,6 +50,7 @@ fn folders() -> Result<Vec<Folder>> {
         all("files/objects", objects(&families)?),
         all("files/user-roles", user_roles(&families)),
         all("templates/families", templates(&families)?),
+        Folder::some_of(chart.join("files"), alerts()?),
         Folder::some_of(chart.clone(), values(&families)?),
     ])
 }
@@ -127,6 +129,18 @@ fn templates(families: &[&dyn Family]) -> Result<Files> {
         Ok((format!("_{}.tpl", family.name()), header + &text))
     };
     families.iter().map(of).collect()
+}
+
+/// The groups of rules of the alerts that the docs offer.
+fn alerts() -> Result<Files> {
+    let file = queries::ALERTS;
+    let text = fs::read_to_string(process::root().join(file)).with_context(|| format!("cannot read {file}"))?;
+    let (_, spec) = text.split_once("\nspec:\n").with_context(|| format!("{file} has no spec"))?;
+    let lines: Option<String> =
+        spec.lines().map(|line| Some(format!("{}\n", line.strip_prefix("  ")?))).collect();
+    let lines = lines.with_context(|| format!("{file} has something behind its spec"))?;
+    let header = format!("# Written by `{COMMAND}` from {file}. Do not edit.\n");
+    Ok(Files::from([("alerts.yaml".to_owned(), header + &lines)]))
 }
 
 /// values.yaml and its schema: what every installation has, with what each family adds.

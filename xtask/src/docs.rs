@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use xtask::queries::Known;
 
 use crate::generated::{Args, Files, Folder};
 use crate::process;
@@ -42,7 +43,11 @@ pub fn check() -> Result<()> {
 fn check_written_by_hand(reference: &Reference) -> Result<()> {
     links::check()?;
     reasons::check(&reference.reasons)?;
-    alerts::check(&reference.metrics.iter().map(|metric| metric.name.clone()).collect())
+    let mut known = Known::default();
+    for metric in &reference.metrics {
+        known.add(&metric.name, &metric.kind, &metric.labels);
+    }
+    alerts::check(&known)
 }
 
 fn dir() -> PathBuf {
@@ -147,7 +152,7 @@ fn commands(all: &[Command]) -> String {
 
 fn metrics(all: &[Metric]) -> String {
     let mut text = String::from(
-        "# Metrics\n\nServed at `/metrics` of the address of `--http-listen`. [operations.md](../operations.md) says what to look at.\n\n\
+        "# Metrics\n\nServed at `/metrics` of the address of `--metrics-listen`. [operations.md](../operations.md) says what to look at.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in all {

@@ -104,6 +104,8 @@ async fn record(cluster: &Cluster, program: &Path) -> Result<Vec<Entry>> {
         .arg(program)
         .args(["run", "--http-listen=127.0.0.1:0", "--kubeconfig"])
         .arg(kubeconfig)
+        // A variable, which an earlier version does not mind: it had no such flag.
+        .env("AQUIFER_METRICS_LISTEN", "127.0.0.1:0")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

@@ -29,6 +29,7 @@ pub fn run(args: &Args) -> Result<()> {
     let built = operator_image::image(if args.dev { Profile::Dev } else { Profile::Release })?;
     println!("image    {}", built.image.name);
     println!("archive  {}", built.image.archive.display());
+    println!("bill     {} (CycloneDX; also in the image, /sbom)", built.bill.display());
     println!("program  {}", size(&built.program)?);
     println!("size     {}", size(&built.image.archive)?);
     println!(
@@ -67,9 +68,12 @@ fn verify(first: &Built) -> Result<()> {
     }
     copy_sources(&process::root(), &copy)?;
     println!("building it again from nothing in {}", copy.display());
-    let second = operator_image::image_of(&copy, &copy.join("target"), Profile::Release)?;
+    // The copy is in no place where git would say of which commit it is.
+    let revision = operator_image::revision(&process::root())?;
+    let second = operator_image::image_of(&copy, &copy.join("target"), Profile::Release, &revision)?;
     for (what, one, two) in [
         ("programs", &first.program, &second.program),
+        ("bills of materials", &first.bill, &second.bill),
         ("archives", &first.image.archive, &second.image.archive),
     ] {
         if fs::read(one)? != fs::read(two)? {

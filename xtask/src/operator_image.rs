@@ -1,7 +1,8 @@
-//! The operator's image, made from this checkout: one static program and nothing else. Publishes it nowhere.
+//! The operator's image, made from this checkout: one static program, its bill of materials, and labels that say what it is. Publishes
+//! it nowhere.
 //!
 //! The same sources give the same bytes, wherever the checkout, the cargo home and the compiler are: their places are
-//! not in the program.
+//! not in the program. The commit is a label, so that it is part of the sources in this.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use aquifer_lab::Lab;
 use aquifer_lab::recipe::{self, Image};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
+
+use crate::sbom;
 
 /// The image's name; no registry answers there. It is the default of the chart and of `aquifer install`.
 pub const NAME: &str = concat!("localhost/aquifer:", env!("CARGO_PKG_VERSION"));
@@ -45,8 +48,10 @@ impl Profile {
 pub struct Built {
     /// What nodes get.
     pub image: Image,
-    /// The one file in it.
+    /// The program in it.
     pub program: PathBuf,
+    /// Its bill of materials, which is in the image as well.
+    pub bill: PathBuf,
 }
 
 impl Built {
@@ -63,11 +68,11 @@ impl Built {
 pub fn image(profile: Profile) -> Result<Built> {
     let target = Lab::root().parent().map(Path::to_path_buf).context("there is no target folder")?;
     let workspace = target.parent().context("there is no workspace")?;
-    image_of(workspace, &target, profile)
+    image_of(workspace, &target, profile, &revision(workspace)?)
 }
 
-/// Builds the image of another copy of the workspace, with a target folder of its own. Blocks.
-pub fn image_of(workspace: &Path, target: &Path, profile: Profile) -> Result<Built> {
+/// Builds the image of another copy of the workspace, with a target folder of its own, as that of a commit. Blocks.
+pub fn image_of(workspace: &Path, target: &Path, profile: Profile, revision: &str) -> Result<Built> {
     let dir = match profile {
         Profile::Release => target.join("image"),
         Profile::Dev => target.join("image/dev"),
@@ -79,34 +84,78 @@ pub fn image_of(workspace: &Path, target: &Path, profile: Profile) -> Result<Bui
     flock(&lock, FlockOperation::LockExclusive).context("cannot wait for another build of the image")?;
     let workspace = workspace.canonicalize().with_context(|| format!("no {}", workspace.display()))?;
     let target = target.canonicalize().with_context(|| format!("no {}", target.display()))?;
-    let program = program(&workspace, &target, profile)?;
-    let containerfile = workspace.join("crates/cli/Containerfile");
+    let triple = triple(&workspace)?;
+    let program = program(&workspace, &target, profile, &triple)?;
+    let bill = dir.join("aquifer.cdx.json");
+    write_if_new(&bill, &sbom::of(&workspace, &triple)?)?;
+    let text = workspace.join("crates/cli/Containerfile");
+    let text = std::fs::read_to_string(&text).with_context(|| format!("cannot read {}", text.display()))?;
+    let containerfile = dir.join("Containerfile");
+    write_if_new(&containerfile, &(text + &labels(revision)))?;
     let archive = dir.join("aquifer.tar");
-    let (noted, made_of) = (dir.join("made-of"), made_of(&program, &containerfile)?);
+    let (noted, made_of) = (dir.join("made-of"), made_of(&program, &[&containerfile, &bill])?);
     let current = archive.is_file() && std::fs::read_to_string(&noted).is_ok_and(|note| note == made_of);
     if !current {
         // The note goes first: one that is there always fits the archive.
         if noted.exists() {
             std::fs::remove_file(&noted)?;
         }
-        recipe::archive_of(&containerfile, &program, NAME, &archive)?;
+        recipe::archive_of(&containerfile, &program, &[&bill], NAME, &archive)?;
         std::fs::write(&noted, made_of).with_context(|| format!("cannot write {}", noted.display()))?;
     }
-    Ok(Built { image: Image { name: NAME.to_owned(), archive }, program })
+    Ok(Built { image: Image { name: NAME.to_owned(), archive }, program, bill })
+}
+
+/// The commit that a workspace is at, marked when there is more than that; empty where there is no git.
+pub fn revision(workspace: &Path) -> Result<String> {
+    let git = |args: &[&str]| -> Option<String> {
+        let output = Command::new("git").args(args).current_dir(workspace).stderr(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "HEAD"]) else { return Ok(String::new()) };
+    let changed = git(&["status", "--porcelain"]).context("git does not say whether something was changed")?;
+    Ok(if changed.is_empty() { commit } else { format!("{commit}-changed") })
+}
+
+/// What people and registries read of an image, under the names that the OCI has for it. Neither a time nor a place.
+fn labels(revision: &str) -> String {
+    let labels = [
+        ("title", "Aquifer"),
+        ("description", "Storage operators for Kubernetes in one binary"),
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("licenses", env!("CARGO_PKG_LICENSE")),
+        ("revision", revision),
+    ];
+    let said = labels.iter().filter(|(_, value)| !value.is_empty());
+    said.map(|(name, value)| format!("LABEL org.opencontainers.image.{name}={value:?}\n")).collect()
+}
+
+/// So that its time says when its content changed.
+fn write_if_new(file: &Path, text: &str) -> Result<()> {
+    if std::fs::read_to_string(file).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// What the compiler of this workspace says.
+fn rustc_says(workspace: &Path, args: &[&str]) -> Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(&rustc).args(args).current_dir(workspace).output();
+    let output = output.context("the operator is built with Rust, but there is no rustc on the PATH")?;
+    ensure!(output.status.success(), "rustc fails: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// What it builds for.
+fn triple(workspace: &Path) -> Result<String> {
+    let version = rustc_says(workspace, &["-vV"])?;
+    let triple = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(triple.context("rustc does not say what it builds for")?.to_owned())
 }
 
 /// The operator as a static program.
-fn program(workspace: &Path, target: &Path, profile: Profile) -> Result<PathBuf> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let says = |args: &[&str]| -> Result<String> {
-        let output = Command::new(&rustc).args(args).current_dir(workspace).output();
-        let output = output.context("the operator is built with Rust, but there is no rustc on the PATH")?;
-        ensure!(output.status.success(), "rustc fails: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let version = says(&["-vV"])?;
-    let triple = version.lines().find_map(|line| line.strip_prefix("host: "));
-    let triple = triple.context("rustc does not say what it builds for")?;
+fn program(workspace: &Path, target: &Path, profile: Profile, triple: &str) -> Result<PathBuf> {
 
     // The signal ends cargo with this thread, which waits for it right here.
     let mut cargo = Command::new("setpriv");
@@ -125,7 +174,7 @@ fn program(workspace: &Path, target: &Path, profile: Profile) -> Result<PathBuf>
     // Only then: these flags reach C in build scripts too, which everyday builds share with the other profile and would make anew.
     if profile == Profile::Release {
         cargo.arg("--release");
-        let sysroot = PathBuf::from(says(&["--print", "sysroot"])?);
+        let sysroot = PathBuf::from(rustc_says(workspace, &["--print", "sysroot"])?);
         let places = [
             (cargo_home()?, "/cargo"),
             (sysroot, "/rust"),
@@ -155,10 +204,48 @@ fn cargo_home() -> Result<PathBuf> {
 
 /// Changes whenever cargo writes the program, and with how it is packed. The content of the program would say as much, but takes
 /// seconds to read in one without optimisation.
-fn made_of(program: &Path, containerfile: &Path) -> Result<String> {
+fn made_of(program: &Path, texts: &[&Path]) -> Result<String> {
     let written = std::fs::metadata(program).and_then(|meta| Ok((meta.len(), meta.modified()?)));
     let written = written.with_context(|| format!("cannot look at {}", program.display()))?;
-    let text = std::fs::read_to_string(containerfile)
-        .with_context(|| format!("cannot read {}", containerfile.display()))?;
-    Ok(format!("{written:?}\n{text}\n{:?}", recipe::buildah_key_part()))
+    let mut all = format!("{written:?}\n");
+    for file in texts {
+        all += &std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    Ok(format!("{all}\n{:?}", recipe::buildah_key_part()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_say_what_it_is_and_of_which_commit_when_that_is_known() {
+        let said = labels("0123abc");
+        let version = format!("LABEL org.opencontainers.image.version=\"{}\"\n", env!("CARGO_PKG_VERSION"));
+        assert!(said.contains(&version), "{said}");
+        assert!(said.contains("LABEL org.opencontainers.image.licenses=\"Apache-2.0\"\n"), "{said}");
+        assert!(said.ends_with("LABEL org.opencontainers.image.revision=\"0123abc\"\n"), "{said}");
+        assert!(!labels("").contains("revision"));
+    }
+
+    #[test]
+    fn the_commit_is_marked_when_there_is_more_than_it_and_left_out_without_git() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = |args: &[&str]| {
+            let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+            let done = Command::new("git").args(identity).args(args).current_dir(dir.path()).output().unwrap();
+            assert!(done.status.success(), "{done:?}");
+            String::from_utf8(done.stdout).unwrap().trim().to_owned()
+        };
+        git(&["init", "--quiet"]);
+        std::fs::write(dir.path().join("a"), "1").unwrap();
+        git(&["add", "a"]);
+        git(&["commit", "--quiet", "--message", "a"]);
+        let commit = git(&["rev-parse", "HEAD"]);
+        assert_eq!(revision(dir.path()).unwrap(), commit);
+        std::fs::write(dir.path().join("a"), "2").unwrap();
+        assert_eq!(revision(dir.path()).unwrap(), format!("{commit}-changed"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        assert_eq!(revision(elsewhere.path()).unwrap(), "");
+    }
 }

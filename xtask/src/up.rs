@@ -153,7 +153,8 @@ impl Session {
 
     async fn converge(&self, operator: &mut Operator, examples: &[Value]) -> Result<()> {
         operator.ready(Duration::from_secs(30)).await?;
-        println!("the operator is ready; health and metrics: http://{}", operator.address().await?);
+        let (health, metrics) = operator.addresses().await?;
+        println!("the operator is ready; health: http://{health}/readyz, metrics: http://{metrics}/metrics");
         let mut followed = Vec::new();
         for example in examples {
             let object = install::apply(&self.client, example.clone()).await?;

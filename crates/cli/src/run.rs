@@ -44,9 +44,15 @@ pub struct Args {
         hide = true
     )]
     _controllers: Option<Vec<&'static dyn Family>>,
-    /// Address of /livez, /readyz and /metrics
+    /// Address of /livez and /readyz
     #[arg(long, env = "AQUIFER_HTTP_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     http_listen: SocketAddr,
+    /// Address of /metrics; another one than that of /livez and /readyz
+    #[arg(long, env = "AQUIFER_METRICS_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
+    metrics_listen: SocketAddr,
+    /// How long nothing may be heard on a watch before /readyz says so; at least 2m
+    #[arg(long, env = "AQUIFER_MAX_WATCH_SILENCE", default_value = "5m", value_name = "DURATION", value_parser = silence)]
+    max_watch_silence: Duration,
     /// Image of this operator, for the servers that it deploys
     #[arg(long, env = "AQUIFER_IMAGE", value_name = "IMAGE")]
     image: Option<String>,
@@ -106,10 +112,22 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
     Duration::try_from(parsed).map_err(|_| anyhow::anyhow!("a duration cannot be negative"))
 }
 
+/// A quiet watch is heard about once a minute: less than two minutes would call a healthy one silent.
+fn silence(text: &str) -> anyhow::Result<Duration> {
+    let silence = duration(text)?;
+    anyhow::ensure!(silence >= Duration::from_mins(2), "it must be at least 2m");
+    Ok(silence)
+}
+
 /// Runs until a signal, or until a Lease is lost.
 pub async fn run(args: Args, flags: &ArgMatches) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
     let timing = args.election.timing()?;
+    anyhow::ensure!(
+        args.http_listen != args.metrics_listen || args.http_listen.port() == 0,
+        "cannot use {} for both --http-listen and --metrics-listen: give the metrics a port of their own",
+        args.http_listen
+    );
     if let Some(name) = &args.election.lease_name {
         tracing::warn!(name, "--lease-name has no effect: each family has the Lease aquifer-FAMILY");
     }
@@ -134,6 +152,7 @@ pub async fn run(args: Args, flags: &ArgMatches) -> anyhow::Result<()> {
         client,
         runtime: Runtime::system(),
         http_listen: Some(args.http_listen),
+        metrics_listen: Some(args.metrics_listen),
         lease: Some(process::LeaseSettings {
             namespace: args.election.lease_namespace.to_string(),
             identity: args.election.identity.unwrap_or_else(host_name),
@@ -141,7 +160,7 @@ pub async fn run(args: Args, flags: &ArgMatches) -> anyhow::Result<()> {
         }),
         families: units,
         metrics: Metrics::default(),
-        health: process::Health::default(),
+        health: process::Health::new(args.max_watch_silence),
     };
     Ok(process::run(settings, signals()?).await?)
 }
@@ -192,6 +211,14 @@ mod tests {
     #[test]
     fn the_default_durations_are_the_engines() {
         assert_eq!(timing(&[]).unwrap(), Timing::default());
+    }
+
+    #[test]
+    fn a_silence_that_a_healthy_watch_can_have_is_refused() {
+        assert_eq!(silence("5m").unwrap(), process::MAX_WATCH_SILENCE);
+        for bad in ["119s", "0s", "-5m", "soon"] {
+            assert!(silence(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

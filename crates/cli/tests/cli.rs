@@ -2,6 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "never simulated: real clocks, tasks and threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "cli/admission.rs"]
+mod admission;
+#[path = "cli/chart.rs"]
+mod chart;
 #[path = "cli/fifth_family.rs"]
 mod fifth_family;
 #[path = "cli/install.rs"]

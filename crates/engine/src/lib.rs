@@ -25,7 +25,7 @@ pub use contract::{
     controller, failure, intent, object, plan, question, secret, seen, status, subject, supply, view, watch,
 };
 pub(crate) use run::{
-    contact, events, health, kept, latest, lock, outside, panic_text, polls, queue, readiness, runner,
+    contact, events, health, http, kept, latest, lock, outside, panic_text, polls, queue, readiness, runner,
     standstill, streams,
 };
 pub use run::{metrics, process, remote, runtime, serve, store, stores};

@@ -4,6 +4,7 @@
 pub(crate) mod contact;
 pub(crate) mod events;
 pub(crate) mod health;
+pub(crate) mod http;
 pub(crate) mod kept;
 pub(crate) mod latest;
 pub(crate) mod lock;

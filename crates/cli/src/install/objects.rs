@@ -56,6 +56,7 @@ impl Wanted {
         all.extend(self.rights());
         all.extend(self.user_roles()?);
         all.push(self.service());
+        all.push(self.disruption_budget());
         all.push(self.deployment());
         all.into_iter()
             .map(|object| serde_json::from_value(object).context("cannot make an object"))
@@ -142,8 +143,22 @@ impl Wanted {
             "apiVersion": "v1", "kind": "Service", "metadata": self.here("aquifer-metrics"),
             "spec": {
                 "type": "ClusterIP",
+                // What a replica counts is wanted above all when it is not ready.
+                "publishNotReadyAddresses": true,
                 "selector": selector(),
-                "ports": [{ "name": "http", "port": 8080, "targetPort": "http", "protocol": "TCP" }],
+                "ports": [{ "name": "metrics", "port": 8081, "targetPort": "metrics", "protocol": "TCP" }],
+            },
+        })
+    }
+
+    fn disruption_budget(&self) -> Value {
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": self.here(NAME),
+            // Not minAvailable: that would block the drain of a single replica for ever.
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": { "matchLabels": selector() },
             },
         })
     }
@@ -171,7 +186,10 @@ impl Wanted {
                             "imagePullPolicy": "IfNotPresent",
                             "args": ["run"],
                             "env": self.environment(),
-                            "ports": [{ "name": "http", "containerPort": 8080, "protocol": "TCP" }],
+                            "ports": [
+                                { "name": "http", "containerPort": 8080, "protocol": "TCP" },
+                                { "name": "metrics", "containerPort": 8081, "protocol": "TCP" },
+                            ],
                             "startupProbe": { "httpGet": probe("/livez"), "periodSeconds": 1, "failureThreshold": 30 },
                             "livenessProbe": { "httpGet": probe("/livez"), "periodSeconds": 10, "timeoutSeconds": 5 },
                             "readinessProbe": { "httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 2 },
@@ -201,6 +219,8 @@ impl Wanted {
             is(FAMILIES[0], &families::names(&self.families)),
             is("AQUIFER_IMAGE", &self.image),
             is("AQUIFER_HTTP_LISTEN", "0.0.0.0:8080"),
+            is("AQUIFER_METRICS_LISTEN", "0.0.0.0:8081"),
+            is("AQUIFER_MAX_WATCH_SILENCE", "5m"),
             is("AQUIFER_LOG_FORMAT", "json"),
             is("AQUIFER_LOG_LEVEL", "info"),
             is("AQUIFER_LEASE_DURATION", "10s"),

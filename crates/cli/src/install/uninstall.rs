@@ -25,6 +25,9 @@ const INTERVAL: Duration = Duration::from_millis(200);
 #[derive(ClapArgs)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct Args {
+    /// Change nothing; fail and say what is left while something still needs the operator. The chart asks this before helm uninstall
+    #[arg(long, env = "AQUIFER_UNINSTALL_CHECK", conflicts_with_all = ["crds", "dry_run", "keep_objects", "yes"], value_parser = BoolishValueParser::new())]
+    check: bool,
     /// Also delete the definitions of our kinds, as far as Aquifer installed them
     #[arg(long, env = "AQUIFER_UNINSTALL_CRDS", value_parser = BoolishValueParser::new())]
     crds: bool,
@@ -50,11 +53,16 @@ pub struct Args {
 /// Uninstalls, unless something still needs the operator. Can be run again at any point.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = args.connection.client().await?;
+    if args.check {
+        needed::refuse(&client, needed::NO_HOOKS).await?;
+        say!("Nothing needs the operator.");
+        return Ok(());
+    }
     let installed = present::operator_namespace(&client).await?;
     let namespace = present::choose_namespace(installed, args.namespace.as_ref())?;
     let mut finished = Vec::new();
     if !args.keep_objects {
-        needed::refuse(&client).await?;
+        needed::refuse(&client, needed::KEEP_OBJECTS).await?;
         finished = needed::finished(&client).await?;
     }
     let found = find(&client, &namespace, &finished, &args).await?;
@@ -73,7 +81,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     for live in &found {
         if kind(live) == CRD {
             // A user may have made one since we looked, and no operator would look after its end.
-            needed::refuse(&client).await?;
+            needed::refuse(&client, needed::KEEP_OBJECTS).await?;
         }
         delete(&client, live, Duration::from_secs(args.timeout)).await?;
         say!("deleted   {}", title(live));

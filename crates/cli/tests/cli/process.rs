@@ -34,7 +34,8 @@ pub fn stderr(output: &Output) -> String {
 }
 
 /// Starts `aquifer run` under an account; its log is in the directory of the cluster.
-pub fn operator(cluster: &Cluster, account: &Account, identity: &str) -> Result<Process> {
+pub fn operator(cluster: &Cluster, account: &Account, identity: &str, more: &[&str]) -> Result<Process> {
     let log = cluster.dir().join(format!("operator-{identity}.log"));
-    Process::start(Path::new(PROGRAM), account, &log, &["--log-format", "json", "--identity", identity])
+    let arguments = [&["--log-format", "json", "--identity", identity], more].concat();
+    Process::start(Path::new(PROGRAM), account, &log, &arguments)
 }

@@ -1,6 +1,7 @@
 //! The binary at work on a real control plane, under the operator's own account.
 
 use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ impl Installed {
     }
 
     fn operator(&self, identity: &str) -> Result<Process> {
-        operator(&self.cluster, &self.account, identity)
+        operator(&self.cluster, &self.account, identity, &[])
     }
 
     fn share(&self, name: &str, access_point: &str) -> Result<()> {
@@ -67,15 +68,13 @@ impl Installed {
     }
 
     fn holder(&self) -> Result<String> {
-        self.kubectl(&[
-            "get",
-            "lease",
-            "-n",
-            "aquifer-system",
-            "aquifer-efs",
-            "-o",
-            "jsonpath={.spec.holderIdentity}",
-        ])
+        self.lease("holderIdentity")
+    }
+
+    /// A field of the Lease.
+    fn lease(&self, field: &str) -> Result<String> {
+        let field = format!("jsonpath={{.spec.{field}}}");
+        self.kubectl(&["get", "lease", "-n", "aquifer-system", "aquifer-efs", "-o", &field])
     }
 }
 
@@ -96,6 +95,19 @@ pub fn apply(cluster: &Cluster, yaml: &str) -> Result<String> {
     Ok(stdout(&done))
 }
 
+/// More clients than are served at a time, at both ports: half of them say nothing, the others only half of what they want.
+fn crowd((health, metrics): (SocketAddr, SocketAddr)) -> Result<Vec<TcpStream>> {
+    let mut crowd = Vec::new();
+    for number in 0..200 {
+        let mut client = TcpStream::connect(if number % 4 < 2 { health } else { metrics })?;
+        if number % 2 == 0 {
+            client.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n")?;
+        }
+        crowd.push(client);
+    }
+    Ok(crowd)
+}
+
 #[tokio::test]
 async fn an_operator_runs_answers_looks_again_and_hands_over() -> Result<()> {
     let installed = Installed::start().await?;
@@ -112,6 +124,16 @@ async fn an_operator_runs_answers_looks_again_and_hands_over() -> Result<()> {
     installed.wait_ready("data")?;
     installed.wait_driver()?;
     assert_eq!(first.get("/livez").await?, (200, "alive\n".into()));
+    // Each has a port of its own, and not the other's paths.
+    assert_eq!(first.get_beside("/livez", "/metrics").await?.0, 404);
+    assert_eq!(first.get_beside("/metrics", "/livez").await?.0, 404);
+    let crowd = crowd(first.addresses().await?)?;
+    for path in ["/livez", "/readyz", "/metrics"] {
+        let asked = Instant::now();
+        assert_eq!(first.get(path).await?.0, 200);
+        assert!(asked.elapsed() < Duration::from_secs(2), "{path} took {:?}", asked.elapsed());
+    }
+    drop(crowd);
     let (_, metrics) = first.get("/metrics").await?;
     for controller in ["aquifer-efs-volumes", "aquifer-efs-driver"] {
         let line = format!("aquifer_controller_passes_total{{controller=\"{controller}\",outcome=\"ok\"}}");
@@ -186,9 +208,24 @@ async fn an_operator_that_cannot_renew_its_lease_ends_and_says_why() -> Result<(
     assert!(log.contains("the Lease aquifer-system/aquifer-efs was not renewed"), "{log}");
     assert!(log.lines().last().unwrap_or_default().starts_with("aquifer: "), "{log}");
     installed.cluster.start_program("kube-apiserver").await?;
-    // Its successor, as a restarted container would be.
-    let operator = installed.operator("lonely")?;
-    operator.leads().await
+    // Its successor, as a restarted container would be, waits longer by its flags: the same pause does not end it.
+    // It would wait as long as that for the Lease of a dead one, too.
+    installed.kubectl(&["delete", "lease", "-n", "aquifer-system", "aquifer-efs"])?;
+    let patience = ["--lease-duration=60s", "--lease-renew-deadline=45s"];
+    let mut patient = super::process::operator(&installed.cluster, &installed.account, "patient", &patience)?;
+    patient.leads().await?;
+    let holder = installed.holder()?;
+    installed.cluster.stop_program("kube-apiserver").await?;
+    let paused = tokio::time::timeout(Duration::from_secs(9), patient.until_ended()).await;
+    installed.cluster.start_program("kube-apiserver").await?;
+    assert!(paused.is_err(), "it ended: {}", patient.log());
+    let before = installed.lease("renewTime")?;
+    eventually(DEADLINE, "the Lease is renewed", || async {
+        Ok((installed.lease("renewTime")? != before).then_some(()))
+    })
+    .await?;
+    assert_eq!(installed.holder()?, holder);
+    patient.stop().await
 }
 
 #[tokio::test]

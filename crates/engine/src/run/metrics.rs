@@ -7,6 +7,9 @@ mod reference;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
 use jiff::Timestamp;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -19,6 +22,7 @@ use prometheus_client::registry::Registry;
 use objects::Objects;
 pub use reference::{Described, described};
 
+use crate::object::Kind;
 use crate::runtime::Runtime;
 use crate::store::Store;
 use crate::watch::Scope;
@@ -52,11 +56,6 @@ struct CallLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct VerbLabels {
-    verb: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FamilyLabels {
     family: String,
 }
@@ -72,6 +71,13 @@ struct WatchLabels {
     group: String,
     /// The part of the kind that is watched; empty for all of it.
     part: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct WatchFailureLabels {
+    kind: String,
+    group: String,
+    why: &'static str,
 }
 
 /// The counters of one process; cheap to clone.
@@ -90,10 +96,11 @@ struct Inner {
     served: Family<ServerLabels, Counter>,
     served_seconds: Family<ServerNameLabels, Histogram>,
     calls: Family<CallLabels, Counter>,
-    call_seconds: Family<VerbLabels, Histogram>,
+    call_seconds: Family<CallLabels, Histogram>,
     leading: Family<FamilyLabels, Gauge>,
     live_passes: Family<ControllerLabels, Counter<u64, AtomicU64>>,
     contact: Family<WatchLabels, Gauge<f64, AtomicU64>>,
+    watch_failures: Family<WatchFailureLabels, Counter>,
     ready_seconds: Family<KindLabels, Histogram>,
     objects: Objects,
     /// What each controller keeps in memory, for a simulation.
@@ -121,6 +128,7 @@ impl Default for Metrics {
             leading: Family::default(),
             live_passes: Family::default(),
             contact: Family::default(),
+            watch_failures: Family::default(),
             // From a second to a little more than nine hours.
             ready_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1.0, 2.0, 16))),
             objects: Objects::default(),
@@ -160,7 +168,7 @@ impl Default for Metrics {
         );
         registry.register(
             "api_call_seconds",
-            "Duration of calls to the Kubernetes API by verb, watches excepted",
+            "Duration of calls to the Kubernetes API by verb and result, watches excepted",
             inner.call_seconds.clone(),
         );
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -175,6 +183,11 @@ impl Default for Metrics {
             "watch_last_contact_timestamp_seconds",
             "When the API server was last heard on a watch, in seconds since 1970",
             inner.contact.clone(),
+        );
+        registry.register(
+            "watch_failures",
+            "Watches and their lists that failed and were begun again: refused or broken (error), or without a word for too long (silent)",
+            inner.watch_failures.clone(),
         );
         registry.register("leader", "1 while this replica leads the family", inner.leading.clone());
         Self { inner: Arc::new(inner) }
@@ -210,8 +223,9 @@ impl Metrics {
     }
 
     pub(crate) fn api_call(&self, verb: &'static str, result: &'static str, seconds: f64) {
-        self.inner.calls.get_or_create(&CallLabels { verb, result }).inc();
-        self.inner.call_seconds.get_or_create(&VerbLabels { verb }).observe(seconds);
+        let labels = CallLabels { verb, result };
+        self.inner.calls.get_or_create(&labels).inc();
+        self.inner.call_seconds.get_or_create(&labels).observe(seconds);
     }
 
     /// Whether this replica leads a family.
@@ -228,6 +242,12 @@ impl Metrics {
             part: scope.part(),
         };
         self.inner.contact.get_or_create(&labels).set(now.as_duration().as_secs_f64());
+    }
+
+    /// A watch failed and is begun again.
+    pub(crate) fn watch_failed(&self, kind: &Kind, why: &'static str) {
+        let (kind, group) = (kind.kind.to_string(), kind.group.to_string());
+        self.inner.watch_failures.get_or_create(&WatchFailureLabels { kind, group, why }).inc();
     }
 
     /// A cache that holds the subjects of a controller: they are counted from now on.
@@ -258,6 +278,13 @@ impl Metrics {
     pub fn kept(&self) -> std::collections::BTreeMap<String, usize> {
         let kept = crate::lock::lock(&self.inner.kept);
         kept.iter().map(|((controller, what), number)| (format!("{controller}: {what}"), *number)).collect()
+    }
+
+    /// `/metrics`.
+    pub(crate) fn router(&self) -> Router {
+        let metrics = self.clone();
+        let scrape = move || async move { ([(CONTENT_TYPE, Metrics::CONTENT_TYPE)], metrics.text()) };
+        Router::new().route("/metrics", get(scrape))
     }
 
     /// The type of [`Metrics::text`].

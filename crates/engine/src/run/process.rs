@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
 use crate::health;
+use crate::http::{self, Limits};
 use crate::latest::latest;
 use crate::lease::{self, Leadership, LostLease, Timing};
 use crate::metrics::Metrics;
@@ -21,7 +22,7 @@ use crate::runner;
 use crate::runtime::Runtime;
 use crate::streams::Streams;
 
-pub use crate::health::Health;
+pub use crate::health::{Health, MAX_WATCH_SILENCE};
 pub use crate::runner::Context;
 
 /// What a process runs, and how.
@@ -30,8 +31,10 @@ pub struct Settings {
     pub client: Client,
     /// Its clock, randomness and tasks.
     pub runtime: Runtime,
-    /// Where `/livez`, `/readyz` and `/metrics` are served; nowhere when left out.
+    /// Where `/livez` and `/readyz` are served; nowhere when left out.
     pub http_listen: Option<SocketAddr>,
+    /// Where `/metrics` is served, apart from the others, so that who may read it can be limited; nowhere when left out.
+    pub metrics_listen: Option<SocketAddr>,
     /// How replicas agree who works. None where there is one replica only, as in most tests: then it always leads.
     pub lease: Option<LeaseSettings>,
     /// The families.
@@ -116,15 +119,18 @@ pub enum Ended {
 
 /// Runs until it is told to stop, or until a Lease is lost.
 pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal>) -> Result<(), Ended> {
-    let Settings { client, runtime, http_listen, lease, families, metrics, health } = settings;
+    let Settings { client, runtime, http_listen, metrics_listen, lease, families, metrics, health } = settings;
     let (shutdown, http_end) = (CancellationToken::new(), CancellationToken::new());
-    if let Some(address) = http_listen {
-        let served =
-            health::serve(address, health.clone(), metrics.clone(), &runtime, http_end.clone()).await;
+    let listen = async |address: Option<SocketAddr>, router, limits, paths: &str| {
+        let Some(address) = address else { return Ok(()) };
+        let served = http::serve(address, router, limits, &runtime, http_end.clone()).await;
         let taken = served.map_err(|source| Ended::Listen { address, source })?;
-        tracing::info!(address = %taken, "Serving /livez, /readyz and /metrics");
-    }
-    let streams = Streams::new(client.clone(), runtime.clone(), metrics.clone());
+        tracing::info!(address = %taken, "Serving {paths}");
+        Ok::<(), Ended>(())
+    };
+    listen(http_listen, health::router(health.clone()), Limits::PROBES, "/livez and /readyz").await?;
+    listen(metrics_listen, metrics.router(), Limits::SCRAPERS, "/metrics").await?;
+    let streams = Streams::new(client.clone(), runtime.clone(), metrics.clone(), health.clone());
     let (resync, resynced) = latest(0_u64);
     let mut running: JoinSet<String> = JoinSet::new();
     let mut elections: JoinSet<(String, Result<(), LostLease>)> = JoinSet::new();

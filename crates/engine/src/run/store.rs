@@ -16,7 +16,7 @@ use crate::intent::PREFIX;
 use crate::kept::restored;
 use crate::object::{Key, Object, revision};
 use crate::panic_text::panic_text;
-use crate::readiness::{Census, Readiness};
+use crate::readiness::{Census, Readiness, reason};
 use crate::secret::without_content;
 use crate::seen::{Seen, Why};
 use crate::watch::{Wakes, Watch};
@@ -83,6 +83,8 @@ struct Entry {
     deleting: Option<Timestamp>,
     /// Only of subjects.
     readiness: Option<Readiness>,
+    /// Why it is not ready; only of subjects that are not.
+    reason: Option<Box<str>>,
     /// What the user has said of it, as a number; only of subjects.
     news: Option<u64>,
     wakes: Wakes,
@@ -142,6 +144,9 @@ impl Store {
                 Readiness::Ready => census.ready += 1,
                 Readiness::NotReady(_) => census.not_ready += 1,
                 Readiness::Unknown(_) => census.unknown += 1,
+            }
+            if let Some(reason) = &entry.reason {
+                census.because(reason, 1);
             }
             census.oldest_deletion = [census.oldest_deletion, entry.deleting].into_iter().flatten().min();
         }
@@ -225,6 +230,7 @@ impl Store {
             odd_version,
             deleting: object.deleting_since(),
             readiness: None,
+            reason: None,
             news: None,
             wakes: self.watch.whom(&object),
             group: self.watch.group.as_ref().and_then(|group| group(&object)),
@@ -232,7 +238,9 @@ impl Store {
             doc: Box::default(),
         };
         if new.wakes == Wakes::Itself {
-            new.readiness = Some(Readiness::of(&object));
+            let readiness = Readiness::of(&object);
+            new.reason = (readiness != Readiness::Ready).then(|| reason(&object).into());
+            new.readiness = Some(readiness);
             new.news = Some(news_mark(&object));
         }
         let object = without_content(&self.watch.kind, object);
@@ -337,6 +345,11 @@ impl Store {
     /// Whether it has ever answered.
     pub(crate) fn answered(&self) -> bool {
         self.read().state != SyncState::NotSynced
+    }
+
+    /// Whether there is anything to watch, as far as is known.
+    pub(crate) fn served(&self) -> bool {
+        self.read().state != SyncState::NotServed
     }
 
     /// Whether it can answer at all (that a kind is not served, or cannot be read, is an answer too).

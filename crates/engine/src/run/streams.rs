@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use crate::contact;
+use crate::health::Health;
 use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::object::{Kind, Object};
@@ -48,6 +49,7 @@ pub struct Streams {
     client: Client,
     runtime: Runtime,
     metrics: Metrics,
+    health: Health,
     versions: Versions,
     by_scope: Arc<Mutex<BTreeMap<Scope, Arc<Stream>>>>,
 }
@@ -108,8 +110,8 @@ struct Subscriber {
 
 impl Streams {
     /// No watch yet.
-    pub fn new(client: Client, runtime: Runtime, metrics: Metrics) -> Self {
-        Self { client, runtime, metrics, versions: Versions::default(), by_scope: Arc::default() }
+    pub fn new(client: Client, runtime: Runtime, metrics: Metrics, health: Health) -> Self {
+        Self { client, runtime, metrics, health, versions: Versions::default(), by_scope: Arc::default() }
     }
 
     /// In which versions the cluster serves what is watched.
@@ -133,15 +135,18 @@ impl Streams {
             (self.runtime.clone(), self.metrics.clone(), self.versions.clone());
         let heard = {
             let (runtime, scope, stream) = (runtime.clone(), scope.clone(), Arc::clone(&stream));
+            let health = self.health.clone();
             move || {
                 *lock(&stream.heard) = Some(Runtime::instant());
+                health.heard(&scope);
                 metrics.contact(&scope, runtime.now());
             }
         };
         let client = contact::noting(self.client.clone(), heard);
+        let metrics = self.metrics.clone();
         self.runtime.spawn(async move {
             loop {
-                stream.run(client.clone(), &runtime, &versions, &scope).await;
+                stream.run(client.clone(), &runtime, &versions, &scope, &metrics).await;
                 let mut streams = lock(&all);
                 if lock(&stream.subscribers).is_empty() {
                     streams.remove(&scope);
@@ -161,9 +166,16 @@ impl Streams {
 
 impl Stream {
     /// Runs until nobody listens any more.
-    async fn run(&self, client: Client, runtime: &Runtime, versions: &Versions, scope: &Scope) {
+    async fn run(
+        &self,
+        client: Client,
+        runtime: &Runtime,
+        versions: &Versions,
+        scope: &Scope,
+        metrics: &Metrics,
+    ) {
         let mut trouble = Trouble::default();
-        while self.watch(client.clone(), runtime, versions, scope, &mut trouble).await {}
+        while self.watch(client.clone(), runtime, versions, scope, metrics, &mut trouble).await {}
     }
 
     /// Lists and watches until that must be begun anew. False when nobody listens any more.
@@ -173,6 +185,7 @@ impl Stream {
         runtime: &Runtime,
         versions: &Versions,
         scope: &Scope,
+        metrics: &Metrics,
         trouble: &mut Trouble,
     ) -> bool {
         let served = versions.served(&scope.kind).into_owned();
@@ -194,6 +207,7 @@ impl Stream {
                         continue;
                     }
                     tracing::warn!(kind = %scope.kind.plural, "The API server says nothing; listing again");
+                    metrics.watch_failed(&scope.kind, "silent");
                     let pause = trouble.pause();
                     if trouble.is_lasting() && !self.failing("the API server does not answer") {
                         return false;
@@ -236,6 +250,7 @@ impl Stream {
                 }
                 Some(Err(error)) => {
                     tracing::warn!(kind = %scope.kind.plural, %error, "Watching failed; trying again");
+                    metrics.watch_failed(&scope.kind, "error");
                     if listed.is_some_and(|listed| listed.elapsed() >= WATCH_IDLE) {
                         *trouble = Trouble::default(); // it has worked for long
                     }

@@ -78,6 +78,7 @@ impl Kept {
 pub struct Process {
     runtime: Runtime,
     metrics: Metrics,
+    health: Health,
     signals: UnboundedSender<Signal>,
     running: JoinHandle<Result<(), Ended>>,
 }
@@ -208,22 +209,24 @@ impl World {
         let client = self.client(name);
         let metrics = Metrics::default();
         lock(&self.counted).insert(name.to_owned(), metrics.clone());
+        let health = Health::default();
         let settings = Settings {
             families: families(&client, &runtime),
             client,
             runtime: runtime.clone(),
             http_listen: None,
+            metrics_listen: None,
             lease: Some(LeaseSettings {
                 namespace: "aquifer-system".into(),
                 identity: name.into(),
                 timing: Timing::default().by_clock(rate),
             }),
             metrics: metrics.clone(),
-            health: Health::default(),
+            health: health.clone(),
         };
         let (signals, told) = unbounded_channel();
         let running = runtime.spawn(process::run(settings, told));
-        Process { runtime, metrics, signals, running }
+        Process { runtime, metrics, health, signals, running }
     }
 
     /// Keeps a process running: when it ends, by itself or by a fault, it is started again after a while.
@@ -469,6 +472,11 @@ impl Process {
     /// What it counts.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What it is not ready for.
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     /// Asks it to look at everything again.

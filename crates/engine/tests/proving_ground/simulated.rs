@@ -208,3 +208,32 @@ fn an_hour_of_silence_costs_few_requests_and_a_minute_after_it_all_is_well() {
     })
     .unwrap();
 }
+
+#[test]
+fn a_standby_is_not_ready_while_the_api_server_is_silent_and_is_again_when_it_answers() {
+    let ((), _) = run(5, Delays::NONE, &kinds(), async |world| {
+        let house = House::new(Arc::new(WriteFault::default()), false);
+        let _leader = start(world, "one", &house, 0);
+        act(world, 0);
+        assert!(world.rests(QUIET, PATIENCE).await, "it never comes to rest");
+        let standby = start(world, "two", &house, 0);
+        let silent = || standby.health().silent().into_keys().collect::<Vec<_>>();
+        // Nothing happens for an hour, and that is no silence.
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            assert_eq!((standby.health().missing(), silent()), (Vec::new(), Vec::new()));
+        }
+        world.silence(true);
+        tokio::time::sleep(Duration::from_mins(3)).await;
+        assert_eq!(silent(), Vec::<String>::new(), "so long is nothing yet");
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        let named = silent();
+        for kind in ["wells", "springs"] {
+            assert!(named.iter().any(|name| name.starts_with(kind)), "{kind} is not in {named:?}");
+        }
+        world.silence(false);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(silent(), Vec::<String>::new());
+    })
+    .unwrap();
+}

@@ -80,18 +80,27 @@ pub fn image(recipe: &str) -> Result<Image> {
     Ok(Image { name, archive: dir.join(ARCHIVE) })
 }
 
-/// Writes the image of a program that is not made here as an archive; the same program gives the same bytes. Callers take turns. Blocks.
-pub fn archive_of(containerfile: &Path, program: &Path, name: &str, archive: &Path) -> Result<()> {
+/// Writes the image of a program that is not made here, and of files beside it, as an archive; the same files give the same bytes.
+/// Callers take turns. Blocks.
+pub fn archive_of(
+    containerfile: &Path,
+    program: &Path,
+    beside: &[&Path],
+    name: &str,
+    archive: &Path,
+) -> Result<()> {
     let (Some(dir), Some(of)) = (archive.parent(), archive.file_name()) else {
         bail!("{} is not a file", archive.display());
     };
     let mut work = Work::begin(dir, &of.to_string_lossy(), &format!("building the image {name}"))?;
     let context = work.dir()?;
-    let file = program.file_name().with_context(|| format!("{} is not a file", program.display()))?;
-    let copy = context.path().join(file);
-    std::fs::copy(program, &copy).with_context(|| format!("cannot copy {}", program.display()))?;
-    // What the file allowed where it was built must not matter.
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o555))?;
+    for (file, mode) in std::iter::once((program, 0o555)).chain(beside.iter().map(|&file| (file, 0o444))) {
+        let file_name = file.file_name().with_context(|| format!("{} is not a file", file.display()))?;
+        let copy = context.path().join(file_name);
+        std::fs::copy(file, &copy).with_context(|| format!("cannot copy {}", file.display()))?;
+        // What the file allowed where it was built must not matter.
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode))?;
+    }
     // An archive that is there is added to, not replaced.
     if archive.exists() {
         std::fs::remove_file(archive).with_context(|| format!("cannot remove {}", archive.display()))?;

@@ -82,6 +82,7 @@ impl Operator {
                     client: set.client,
                     runtime: Runtime::system(),
                     http_listen: None,
+                    metrics_listen: None,
                     lease: set.lease,
                     families: vec![family],
                     metrics,

@@ -16,6 +16,8 @@ use crate::install::Account;
 
 /// How long a stopping operator may finish what it is doing.
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
+/// The path of the metrics.
+const METRICS: &str = "/metrics";
 /// How much of a log is in an error message.
 const LAST_LINES: usize = 25;
 
@@ -37,7 +39,8 @@ impl Process {
         let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(["run", "--kubeconfig"]);
-        command.arg(kubeconfig).args(["--http-listen", "127.0.0.1:0"]).args(arguments);
+        command.arg(kubeconfig).args(["--http-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
+        command.args(arguments);
         // Settings of the person who runs this must not reach it.
         for (name, _) in
             std::env::vars().filter(|(name, _)| name.starts_with("AQUIFER_") || name == "KUBECONFIG")
@@ -67,12 +70,13 @@ impl Process {
         format!("\nthe end of its log:\n  {}", lines[lines.len().saturating_sub(LAST_LINES)..].join("\n  "))
     }
 
-    /// Where it serves health and metrics, as it says itself.
-    pub async fn address(&mut self) -> Result<SocketAddr> {
+    /// Where it serves health, and where metrics, as it says itself.
+    pub async fn addresses(&mut self) -> Result<(SocketAddr, SocketAddr)> {
         let began = Instant::now();
         loop {
-            if let Some(address) = address_in(&self.log()) {
-                return Ok(address);
+            let log = self.log();
+            if let (Some(health), Some(metrics)) = (address_in(&log, "/livez"), address_in(&log, METRICS)) {
+                return Ok((health, metrics));
             }
             if let Some(status) = self.child.try_wait()? {
                 bail!("the operator ended with {status}{}", self.log_tail());
@@ -86,10 +90,15 @@ impl Process {
         }
     }
 
-    /// Status and body of an endpoint.
+    /// Status and body of a path, at the address that is said to serve it.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let address =
-            address_in(&self.log()).with_context(|| format!("it does not listen yet{}", self.log_tail()))?;
+        self.get_beside(path, path).await
+    }
+
+    /// Status and body of a path at the address that serves another one.
+    pub async fn get_beside(&self, served: &str, path: &str) -> Result<(u16, String)> {
+        let address = address_in(&self.log(), served)
+            .with_context(|| format!("it does not serve {served} yet{}", self.log_tail()))?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         tokio::task::spawn_blocking(move || {
             let mut stream = TcpStream::connect(address)?;
@@ -104,7 +113,7 @@ impl Process {
 
     /// Waits until it says that it is ready.
     pub async fn ready(&mut self, deadline: Duration) -> Result<()> {
-        self.address().await?;
+        self.addresses().await?;
         let ready = eventually(deadline, "the operator is ready", || async {
             match self.get("/readyz").await? {
                 (200, _) => Ok(Some(())),
@@ -116,7 +125,7 @@ impl Process {
 
     /// The sum of a metric over all its labels.
     pub async fn metric(&self, name: &str) -> Result<u64> {
-        Ok(metrics::sum(&self.get("/metrics").await?.1, name, &[]))
+        Ok(metrics::sum(&self.get(METRICS).await?.1, name, &[]))
     }
 
     /// Waits until it acts.
@@ -171,11 +180,15 @@ impl Drop for Process {
     }
 }
 
-/// The address in the line that says where it listens: `address=127.0.0.1:80` or `"address":"127.0.0.1:80"`.
-fn address_in(log: &str) -> Option<SocketAddr> {
+/// The address in the line that says where a path is served: `address=127.0.0.1:80` or `"address":"127.0.0.1:80"`.
+fn address_in(log: &str, path: &str) -> Option<SocketAddr> {
+    let line = log.lines().find(|line| {
+        line.split_once("Serving ")
+            .is_some_and(|(_, what)| what.split([' ', '"']).any(|word| word == path))
+    })?;
     ["address=", "\"address\":\""].iter().find_map(|field| {
-        let mut found = log.match_indices(field).map(|(at, _)| &log[at + field.len()..]);
-        found.find_map(|rest| rest.split(|c: char| c == '"' || c.is_whitespace()).next()?.parse().ok())
+        let (_, rest) = line.split_once(field)?;
+        rest.split(|c: char| c == '"' || c.is_whitespace()).next()?.parse().ok()
     })
 }
 
@@ -192,16 +205,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_found_in_both_forms_of_the_log() {
-        let address = Some("127.0.0.1:4711".parse().unwrap());
-        assert_eq!(
-            address_in(
-                "INFO aquifer_engine::process: Serving /livez, /readyz and /metrics address=127.0.0.1:4711\n"
-            ),
-            address
-        );
-        assert_eq!(address_in(r#"{"level":"INFO","fields":{"address":"127.0.0.1:4711"}}"#), address);
-        assert_eq!(address_in("connecting to https://127.0.0.1:6443"), None);
+    fn the_address_of_a_path_is_found_in_both_forms_of_the_log() {
+        let port = |log: &str, path: &str| address_in(log, path).map(|address| address.port());
+        let text = "connecting to address=127.0.0.1:6443\n\
+            INFO aquifer_engine::process: Serving /livez and /readyz address=127.0.0.1:4711\n\
+            INFO aquifer_engine::process: Serving /metrics address=127.0.0.1:4712\n";
+        let json = r#"{"fields":{"message":"Serving /livez and /readyz","address":"127.0.0.1:4711"}}
+            {"fields":{"message":"Serving /metrics","address":"127.0.0.1:4712"}}"#;
+        for log in [text, json] {
+            assert_eq!((port(log, "/livez"), port(log, "/readyz")), (Some(4711), Some(4711)));
+            assert_eq!((port(log, "/metrics"), port(log, "/other")), (Some(4712), None));
+        }
     }
 
     #[test]

@@ -178,7 +178,7 @@ async fn a_pod_can_run_an_image_that_was_imported_on_every_node() {
     std::fs::write(&containerfile, "FROM scratch\nCOPY tools /imported\n").unwrap();
     let name = "localhost/aquifer-lab/imported:1";
     let tools = aquifer_lab::recipe::program("tools").unwrap();
-    aquifer_lab::recipe::archive_of(&containerfile, &tools, name, &archive).unwrap();
+    aquifer_lab::recipe::archive_of(&containerfile, &tools, &[], name, &archive).unwrap();
     let has = |n: usize| {
         let socket = "/run/containerd/containerd.sock";
         let mut command = cluster.node(n).unwrap().command("ctr").unwrap();

@@ -19,7 +19,7 @@ fn the_image_of_the_same_program_is_the_same_bytes_and_another_program_gives_oth
             .open(&program)?
             .set_modified(SystemTime::now() - Duration::from_secs(age))?;
         let archive = dir.path().join("image.tar");
-        archive_of(&containerfile, &program, "localhost/aquifer-lab/same:1", &archive)?;
+        archive_of(&containerfile, &program, &[], "localhost/aquifer-lab/same:1", &archive)?;
         Ok(std::fs::read(&archive)?)
     };
     let first = build("a program", 0o755, 0)?;

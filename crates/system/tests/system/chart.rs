@@ -6,12 +6,14 @@ mod view;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aquifer_lab::{Call, eventually};
 use serde_json::{Value, json};
 use xtask::operator_image::{self, Profile};
+use xtask::queries::{self, Known};
 
 use self::view::{CHART, Story, names, succeeded};
 use aquifer_lab::install::apply;
@@ -22,6 +24,16 @@ const OPERATOR: &str = "aquifer-system";
 const USERS: &str = "smoke";
 /// What a user may wait when the leader dies.
 const TAKEOVER: Duration = Duration::from_secs(20);
+/// What Helm makes before an uninstall.
+const CHECK: &str = "app.kubernetes.io/component=uninstall-check";
+/// Metrics that have no value until something is wrong, or until a family does what efs does not.
+const ABSENT_WHEN_WELL: [&str; 5] = [
+    "aquifer_controller_panics_total",
+    "aquifer_controller_live_passes_total",
+    "aquifer_controller_effects_total",
+    "aquifer_objects_not_ready",
+    "aquifer_watch_failures_total",
+];
 const PATIENCE: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -29,12 +41,41 @@ async fn the_chart_installs_and_upgrades_and_the_standby_takes_over() -> Result<
     let began = Instant::now();
     let built = tokio::task::spawn_blocking(|| operator_image::image(Profile::of_tests())).await??;
     println!("{:>5.1} s  the image is built", began.elapsed().as_secs_f64());
+    describes_itself(&built.image.archive, &built.bill)?;
     let cluster = aquifer_lab::rook::shared().await?;
     let mut story = Story::new(cluster, &built.program);
     match story.run(&built.image.archive).await {
         Ok(()) => Ok(()),
         Err(error) => Err(error.context(story.what_the_cluster_says())),
     }
+}
+
+/// What a registry and a scanner read of the image: its labels, and what it is made of.
+fn describes_itself(archive: &Path, bill: &Path) -> Result<()> {
+    let read = |archive: &Path, file: &str| -> Result<Vec<u8>> {
+        let done = Command::new("tar").arg("-xOf").arg(archive).arg(file).output()?;
+        ensure!(done.status.success(), "tar: {}", String::from_utf8_lossy(&done.stderr));
+        Ok(done.stdout)
+    };
+    let manifest: Value = serde_json::from_slice(&read(archive, "manifest.json")?)?;
+    let config = manifest[0]["Config"].as_str().context("an image without a config")?;
+    let config: Value = serde_json::from_slice(&read(archive, config)?)?;
+    let labels = &config["config"]["Labels"];
+    for name in ["title", "description", "version", "licenses", "revision"] {
+        let label = labels[format!("org.opencontainers.image.{name}")].as_str().unwrap_or_default();
+        ensure!(!label.is_empty(), "no label {name} in {config}");
+    }
+    ensure!(labels["org.opencontainers.image.licenses"] == "Apache-2.0", "{labels}");
+    let layers = manifest[0]["Layers"].as_array().context("an image without layers")?;
+    let dir = tempfile::tempdir()?;
+    let mut found = None;
+    for layer in layers.iter().filter_map(Value::as_str) {
+        let copy = dir.path().join("layer.tar");
+        std::fs::write(&copy, read(archive, layer)?)?;
+        found = found.or(read(&copy, "sbom/aquifer.cdx.json").ok());
+    }
+    ensure!(found.context("no bill of materials in the image")? == std::fs::read(bill)?, "not the bill beside it");
+    Ok(())
 }
 
 impl Story<'_> {
@@ -69,8 +110,7 @@ impl Story<'_> {
         let usual = self.kubectl(&["run", "usual", "-n", OPERATOR, "--image", self.cluster.probe_image()?]);
         let refused = usual.err().context("the namespace takes any pod")?.to_string();
         ensure!(refused.contains("violates PodSecurity"), "{refused}");
-        let values = "podDisruptionBudget.enabled=true";
-        let said = self.helm(&["install", "aquifer", CHART, "--wait", "--timeout", "2m", "--set", values])?;
+        let said = self.helm(&["install", "aquifer", CHART, "--wait", "--timeout", "2m"])?;
         ensure!(said.contains("STATUS: deployed"), "{said}");
         self.done("helm install --wait");
         let pods = self.pods()?;
@@ -137,23 +177,28 @@ impl Story<'_> {
         apply(&self.cluster.client()?, probe).await?;
         self.kubectl(&["wait", "--for=condition=Ready", "-n", USERS, "pod/probe", "--timeout=60s"])?;
         let get = async |host: &str| {
-            let url = format!("http://{host}:8080/metrics");
+            let url = format!("http://{host}:8081/metrics");
             self.cluster.exec(USERS, "probe", &["/tools", "get", &url]).await
         };
         let service = format!("aquifer-metrics.{OPERATOR}.svc.cluster.local");
         let text =
             eventually(PATIENCE, "the Service answers", async || get(&service).await.map(Some)).await?;
         ensure!(text.contains("\naquifer_leader{family=\"efs\"} "), "{text}");
-        let mut leaders = 0;
+        let mut leaders = Vec::new();
         for pod in self.pods()? {
             let address = pod["status"]["podIP"].as_str().context("a pod without an address")?;
-            leaders += get(address)
-                .await?
-                .lines()
-                .filter(|line| *line == "aquifer_leader{family=\"efs\"} 1")
-                .count();
+            let text = get(address).await?;
+            if text.lines().any(|line| line == "aquifer_leader{family=\"efs\"} 1") {
+                leaders.push(text);
+            }
         }
-        ensure!(leaders == 1, "{leaders} replicas say that they lead");
+        ensure!(leaders.len() == 1, "{} replicas say that they lead", leaders.len());
+        // What alerts and dashboard ask for is what a leader is asked for.
+        let scraped = Known::scraped(&leaders[0]);
+        let questions = queries::all(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")))?;
+        let lacking: Vec<_> =
+            questions.iter().flat_map(|question| scraped.lacks(question, &ABSENT_WHEN_WELL)).collect();
+        ensure!(lacking.is_empty(), "{lacking:#?} in {}", leaders[0]);
         self.kubectl(&["delete", "pod", "-n", USERS, "probe"]).map(drop)
     }
 
@@ -243,9 +288,41 @@ impl Story<'_> {
         Ok(())
     }
 
+    /// Refused while something needs the operator, which goes on; then without asking.
     async fn uninstalled_by_helm(&mut self) -> Result<()> {
+        let before = self.versions()?;
+        let pods = names(&self.pods()?);
+        let uninstall = ["uninstall", "aquifer", "--wait", "--timeout", "2m"];
+        let refused = self.helm(&uninstall).err().context("helm uninstalled what is needed")?.to_string();
+        let log = self.kubectl(&["logs", "-n", OPERATOR, "job/aquifer-uninstall-check"])?;
+        for said in [&refused, &log] {
+            for word in [
+                "while these objects need it",
+                "SharedVolume smoke/one",
+                "SharedVolume smoke/two",
+                "Component efs-driver is installed",
+                "aquifer efs uninstall",
+                "helm uninstall --no-hooks",
+            ] {
+                ensure!(said.contains(word), "no `{word}` in {said}");
+            }
+        }
+        let status = self.helm(&["status", "aquifer"])?;
+        ensure!(status.contains("STATUS: deployed"), "{status}");
+        self.two_replicas_ready().await?;
+        ensure!(names(&self.pods()?) == pods, "the pods were {pods:?}");
+        self.share("four").await?;
+        self.wait_ready("four").await?;
+        let left = "clusterrole,clusterrolebinding,serviceaccount";
+        let left = self.kubectl(&["get", left, "-n", OPERATOR, "-l", CHECK, "-o", "name"])?;
+        ensure!(left.is_empty(), "its rights are still there: {left}");
+        let after = self.versions()?;
+        ensure!(before.is_subset(&after), "before {before:#?}, now {after:#?}");
+        self.done("helm uninstall refuses, says what is left, and leaves the operator at work");
+
+        self.at_rest().await?;
         let (before, mark) = (self.versions()?, self.cluster.audit().mark()?);
-        self.helm(&["uninstall", "aquifer", "--wait", "--timeout", "2m"])?;
+        self.helm(&[&uninstall[..], &["--no-hooks"]].concat())?;
         self.no_pods().await?;
         let kinds = self.kubectl(&["get", "crds", "-o", "name"])?;
         for crd in aquifer_families::crds(&aquifer_families::all()) {
@@ -253,7 +330,7 @@ impl Story<'_> {
             ensure!(kinds.contains(&name), "{name} is gone");
         }
         self.untouched(&before, mark)?;
-        self.done("helm uninstall: the pods are gone, our kinds and the users' objects stay");
+        self.done("helm uninstall --no-hooks: the pods are gone, our kinds and the users' objects stay");
         Ok(())
     }
 

@@ -21,6 +21,12 @@ struct ReadyLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    kind: String,
+    reason: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KindLabels {
     kind: String,
 }
@@ -81,6 +87,18 @@ impl Collector for Objects {
             {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 objects.encode_family(&ReadyLabels { kind: kind.clone(), ready })?.encode_gauge(&count)?;
+            }
+        }
+        // A metric without a value would be a heading alone.
+        if counted.iter().any(|(_, census, _)| !census.reasons.is_empty()) {
+            let help = "Objects whose condition Ready is not True, by kind and reason; the reason is empty where there is no condition yet. Every replica counts all of them";
+            let mut why = encoder.encode_descriptor("objects_not_ready", help, None, MetricType::Gauge)?;
+            for (kind, census, _) in &counted {
+                for (reason, count) in &census.reasons {
+                    let labels = ReasonLabels { kind: kind.clone(), reason: reason.clone() };
+                    let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                    why.encode_family(&labels)?.encode_gauge(&count)?;
+                }
             }
         }
         let help =

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::Metrics;
-use crate::object::Kind;
+use crate::object::{Kind, Object};
 use crate::runtime::Runtime;
 use crate::store::Store;
 use crate::watch::Watch;
@@ -34,9 +34,12 @@ pub fn described() -> Vec<Described> {
     metrics.depth("", 0);
     metrics.api_call("", "", 0.0);
     metrics.leading("", true);
-    let subjects = Watch::subjects(Kind::namespaced("", "v1", "", ""));
+    let kind = Kind::namespaced("", "v1", "", "");
+    let subjects = Watch::subjects(kind.clone());
     metrics.contact(&subjects.scope(), Timestamp::UNIX_EPOCH);
-    metrics.subjects("", Store::new(subjects), &Runtime::system());
+    metrics.watch_failed(&kind, "");
+    let store = metrics.subjects("", Store::new(subjects), &Runtime::system());
+    store.upsert(Object(serde_json::json!({ "metadata": { "name": "not-ready-yet" } })), Timestamp::UNIX_EPOCH);
     parse(&metrics.text())
 }
 
@@ -58,7 +61,9 @@ fn parse(text: &str) -> Vec<Described> {
             let help = help.trim_end_matches('.').to_owned();
             found.insert(family, Described { name, kind: kind.to_owned(), labels: Vec::new(), help });
         } else if let Some((name, rest)) = line.split_once('{') {
-            let family = found.values_mut().find(|metric| name.starts_with(&metric.name));
+            // Of several names that fit the longest one: a histogram's has an ending, and one name may be the beginning of another.
+            let fits = found.values_mut().filter(|metric| name.starts_with(&metric.name));
+            let family = fits.max_by_key(|metric| metric.name.len());
             let labels = rest.split('}').next().unwrap_or_default();
             let names = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
             if let Some(metric) = family.filter(|metric| metric.labels.is_empty()) {
@@ -81,7 +86,7 @@ mod tests {
         let (collected, registered_ones): (Vec<_>, Vec<_>) =
             all.iter().partition(|metric| collected.iter().any(|start| metric.name.starts_with(start)));
         assert_eq!(registered_ones.len(), registered, "give each metric a value in described(): {all:#?}");
-        assert_eq!(collected.len(), 6, "{all:#?}");
+        assert_eq!(collected.len(), 7, "{all:#?}");
     }
 
     #[test]
@@ -93,6 +98,9 @@ mod tests {
         assert_eq!(passes.labels, ["controller", "outcome"]);
         assert_eq!(of("aquifer_controller_pass_seconds").labels, ["controller"], "without le");
         assert_eq!(of("aquifer_leader").labels, ["family"]);
+        assert_eq!(of("aquifer_api_call_seconds").labels, ["verb", "result"]);
+        assert_eq!(of("aquifer_objects").labels, ["kind", "ready"]);
+        assert_eq!(of("aquifer_objects_not_ready").labels, ["kind", "reason"]);
         assert_eq!(of("aquifer_build_info").labels, ["version"]);
     }
 }

@@ -127,14 +127,16 @@ fn subjects_are_counted_by_readiness_and_the_time_until_they_are_ready_is_taken_
         subject.0["metadata"]["creationTimestamp"] = at(100).to_string().into();
         if let Some(ready) = ready {
             let condition =
-                json!({"type": "Ready", "status": ready, "lastTransitionTime": at(101).to_string()});
+                json!({"type": "Ready", "status": ready, "reason": "InUse", "lastTransitionTime": at(101).to_string()});
             subject.0["status"]["conditions"] = json!([condition]);
         }
         subject
     };
     store.upsert(subject("a", 1, None), at(100));
     store.upsert(subject("b", 2, Some("False")), at(101));
-    assert_eq!(store.census(), Census { not_ready: 1, unknown: 1, ..Census::default() });
+    let because = |reasons: &[(&str, usize)]| reasons.iter().map(|&(why, n)| (why.to_owned(), n)).collect();
+    let reasons = because(&[("", 1), ("InUse", 1)]);
+    assert_eq!(store.census(), Census { not_ready: 1, unknown: 1, reasons, ..Census::default() });
     store.upsert(subject("a", 2, Some("False")), at(130));
     store.upsert(subject("a", 3, Some("True")), at(142));
     store.upsert(subject("a", 4, Some("True")), at(199));
@@ -143,7 +145,8 @@ fn subjects_are_counted_by_readiness_and_the_time_until_they_are_ready_is_taken_
     going.0["metadata"]["deletionTimestamp"] = at(150).to_string().into();
     store.upsert(going, at(151));
     let oldest_deletion = Some(at(150));
-    assert_eq!(store.census(), Census { ready: 2, not_ready: 1, oldest_deletion, ..Census::default() });
+    let reasons = because(&[("InUse", 1)]);
+    assert_eq!(store.census(), Census { ready: 2, not_ready: 1, reasons, oldest_deletion, ..Census::default() });
     let mut registry = prometheus_client::registry::Registry::default();
     registry.register("times", "", times);
     let mut text = String::new();

@@ -96,7 +96,7 @@ impl<'a> Story<'a> {
 
     pub async fn no_pods(&self) -> Result<()> {
         eventually(PATIENCE, "no pod of the operator is left", || async {
-            let left = self.kubectl(&["get", "pods", "-n", OPERATOR, "-o", "name"])?;
+            let left = self.kubectl(&["get", "pods", "-n", OPERATOR, "-l", PODS, "-o", "name"])?;
             if left.is_empty() { Ok(Some(())) } else { Err(anyhow!("{left}")) }
         })
         .await

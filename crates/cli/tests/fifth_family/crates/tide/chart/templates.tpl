@@ -7,6 +7,15 @@
 kubectl get tides --namespace {{ .Values.tide.namespace }}
 {{- end }}
 
+{{- define "aquifer.tide.uninstall-check-rules" -}}
+- apiGroups: ["tides.example"]
+  resources: ["tides"]
+  verbs: ["list"]
+{{- end }}
+
 {{- define "aquifer.tide.before-uninstall" -}}
 kubectl delete tides --all --namespace {{ .Values.tide.namespace }}
+{{- end }}
+
+{{- define "aquifer.tide.admission-policies" -}}
 {{- end }}
