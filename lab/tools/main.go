@@ -1,4 +1,4 @@
-// Small programs of the lab in one: the ways between network namespaces, and a client and server for pods.
+// Small programs of the lab in one: the ways between network namespaces, and for pods a client, a server, and users of files.
 package main
 
 import (
@@ -13,6 +13,10 @@ var commands = map[string]func(args []string) error{
 	"get":       get,
 	"lookup":    lookup,
 	"wait":      wait,
+	"put":       put,
+	"sum":       sum,
+	"list":      list,
+	"keep":      keep,
 }
 
 func main() {
@@ -25,6 +29,6 @@ func main() {
 			return
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: tools relay|wide-area|serve|get|lookup|wait ...")
+	fmt.Fprintln(os.Stderr, "usage: tools relay|wide-area|serve|get|lookup|wait|put|sum|list|keep ...")
 	os.Exit(2)
 }

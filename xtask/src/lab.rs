@@ -114,6 +114,11 @@ pub async fn prepare_rook() -> Result<()> {
         .context("the preparation was interrupted")?
 }
 
+/// Gets the image of the EFS driver's stand-in, which takes a minute the first time.
+pub async fn prepare_efs() -> Result<()> {
+    tokio::task::spawn_blocking(aquifer_lab::efs::prepare).await.context("the preparation was interrupted")?
+}
+
 /// Waits for Ctrl-C, or for a signal that asks us to end.
 pub async fn interrupted() {
     let terminated = async {

@@ -20,7 +20,7 @@
 //! | to | there is |
 //! |---|---|
 //! | start a cluster | [`cluster`]: the builder, and a running cluster with its clients and kubeconfigs; `control_plane`: its programs, keys and identities |
-//! | give it nodes and storage | [`nodes`]: nodes that run pods, their faults, and the wide area between clusters; [`rook`]: the real Rook with a real Ceph, and a stand-in |
+//! | give it nodes and storage | [`nodes`]: nodes that run pods, their faults, and the wide area between clusters; [`rook`]: the real Rook with a real Ceph, and a stand-in; [`efs`]: file systems of a stand-in for AWS EFS |
 //! | build what it runs | `build`: [`programs`] of Kubernetes, and by [`recipe`] programs and images from `lab/`, once and cached |
 //! | end it, whatever happens | `ownership`: supervisor, directory, leftovers; [`hold`]: running a cluster for another process |
 //! | look and wait | [`audit`]: who called the API server, and what for; [`wait`]: waiting for a condition with a deadline |
@@ -47,6 +47,7 @@ pub mod audit;
 mod build;
 pub mod cluster;
 mod control_plane;
+pub mod efs;
 pub mod etcd;
 pub mod hold;
 pub mod install;

@@ -4,3 +4,7 @@
 
 #[path = "system/chart.rs"]
 mod chart;
+#[path = "system/commands.rs"]
+mod commands;
+#[path = "system/efs.rs"]
+mod efs;

@@ -95,6 +95,7 @@ pub async fn run(args: &Args) -> Result<()> {
     if rings.contains(&Ring::System) {
         lab::prepare_nodes().await?;
         lab::prepare_rook().await?;
+        lab::prepare_efs().await?;
         // A filter mostly leaves out what needs it; a test that does need it then starts one by itself.
         if args.filter.is_none() && args.family.is_none() {
             rook = Some(SharedRook::start()?);

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::host::run;
+use super::machine::CONTAINERD_SOCKET;
 use crate::cluster::{Cluster, blocking};
 
 const LONGEST: Duration = Duration::from_mins(1);
@@ -38,8 +40,19 @@ impl Cluster {
         blocking(move || nodes.import(&supervisor, &archive)).await
     }
 
+    /// Gives an image that every node has another name, beside its own.
+    pub async fn name_image(&self, image: &str, name: &str) -> Result<()> {
+        for number in 1..=self.node_count() {
+            let mut ctr = self.node(number)?.command("ctr")?;
+            ctr.args(["--address", CONTAINERD_SOCKET, "--namespace", "k8s.io", "images", "tag", "--force"]);
+            ctr.args([image, name]);
+            blocking(move || run(&mut ctr)).await.with_context(|| format!("cannot name {image} {name}"))?;
+        }
+        Ok(())
+    }
+
     /// The name of an image that every node has. Its one program, `/tools`, can `serve :PORT` (answers with the pod's name),
-    /// `get URL`, `lookup NAME` and `wait`.
+    /// `get URL`, `lookup NAME` and `wait`, and with files `put`, `sum`, `list` and `keep`.
     pub fn probe_image(&self) -> Result<&str> {
         Ok(self.nodes()?.probe_image())
     }

@@ -63,6 +63,11 @@ impl Node<'_> {
         u32::try_from(pid.as_raw_nonzero().get()).ok()
     }
 
+    /// The first process of the node, as the machine knows it, while it lives.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.supervisor().pid(&self.node_plan().name)
+    }
+
     /// A command that runs on the node: in its network, and with its mounts and processes.
     pub fn command(&self, program: &str) -> Result<Command> {
         let mut command = inside(&self.supervisor(), self.node_plan())?;

@@ -15,11 +15,10 @@ use serde_json::{Value, json};
 use xtask::operator_image::{self, Profile};
 use xtask::queries::{self, Known};
 
-use self::view::{CHART, Story, names, succeeded};
+use self::view::{Story, names};
+use crate::commands::{CHART, OPERATOR, succeeded};
 use aquifer_lab::install::apply;
 
-/// Where the operator runs.
-const OPERATOR: &str = "aquifer-system";
 /// Where the users of this story work.
 const USERS: &str = "smoke";
 /// What a user may wait when the leader dies.

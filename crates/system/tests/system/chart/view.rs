@@ -3,19 +3,18 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use aquifer_lab::install::{USER, apply};
-use aquifer_lab::{Call, Cluster, Mark, eventually, recipe};
+use aquifer_lab::{Call, Cluster, Mark, eventually};
 use serde_json::{Value, json};
 
-use super::{OPERATOR, PATIENCE, USERS};
+use super::{PATIENCE, USERS};
+use crate::commands::{self, OPERATOR, succeeded};
 
 const PODS: &str = "app.kubernetes.io/name=aquifer,app.kubernetes.io/component=operator";
-/// The folder of the chart.
-pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/aquifer");
 
 pub struct Story<'a> {
     pub cluster: &'a Cluster,
@@ -36,16 +35,11 @@ impl<'a> Story<'a> {
     }
 
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        succeeded(&self.cluster.kubectl().args(arguments).output()?)
+        commands::kubectl(self.cluster, arguments)
     }
 
     pub fn helm(&self, arguments: &[&str]) -> Result<String> {
-        let home = self.cluster.dir().join("helm");
-        let mut command = Command::new(recipe::program("helm")?);
-        command.args(arguments);
-        command.args(["--namespace", OPERATOR, "--kubeconfig"]).arg(self.cluster.kubeconfig());
-        command.envs(["CACHE", "CONFIG", "DATA"].map(|what| (format!("HELM_{what}_HOME"), home.join(what))));
-        succeeded(&command.output()?)
+        commands::helm(self.cluster, arguments)
     }
 
     pub fn aquifer(&self, arguments: &[&str]) -> Result<String> {
@@ -191,10 +185,4 @@ impl<'a> Story<'a> {
 
 pub fn names(pods: &[Value]) -> Vec<String> {
     pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).map(ToOwned::to_owned).collect()
-}
-
-pub fn succeeded(done: &Output) -> Result<String> {
-    let said = String::from_utf8_lossy(&done.stdout);
-    ensure!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
-    Ok(said.into_owned())
 }
