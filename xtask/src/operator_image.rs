@@ -127,7 +127,8 @@ fn labels(revision: &str) -> String {
         ("revision", revision),
     ];
     let said = labels.iter().filter(|(_, value)| !value.is_empty());
-    said.map(|(name, value)| format!("LABEL org.opencontainers.image.{name}={value:?}\n")).collect()
+    let line = |(name, value): &(&str, &str)| format!("LABEL org.opencontainers.image.{name}={value:?}\n");
+    said.map(line).collect::<Vec<_>>().concat()
 }
 
 /// So that its time says when its content changed.
