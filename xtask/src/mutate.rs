@@ -1,5 +1,5 @@
-//! `cargo xtask mutate`: puts known defects back into a scratch copy of the engine, one by one, and looks whether each is found:
-//! by the simulation within the number of seeds that it states, and by the unit test that it names. A defect says which text of a file
+//! `cargo xtask mutate`: puts known defects back into a scratch copy of the project, one by one, and looks whether each is found:
+//! by the simulation within the number of seeds that it states, and by the unit test of its crate that it names. A defect says which text of a file
 //! is replaced by which: that survives changes around it, and a test here fails when it does not.
 
 use std::fs;
@@ -13,8 +13,10 @@ use clap::Args as Flags;
 use crate::process::{self, took};
 use crate::simulate::TEST;
 
-/// Where the defects are, a file for each.
-const MUTATIONS: &str = "crates/engine/mutations";
+/// Where the defects of a crate are, a file for each, below its own folder.
+const MUTATIONS: &str = "mutations";
+/// The crate whose histories are played.
+const ENGINE: &str = "aquifer-engine";
 
 /// How long histories are played at most.
 const LONGEST: Duration = Duration::from_mins(20);
@@ -62,8 +64,10 @@ fn nothing_is_found_without_a_defect(tree: &Path, mutations: &[Mutation], seeds:
     if let Some(said) = seeds.map(|seeds| simulation_finds(tree, seeds)).transpose()?.flatten() {
         bail!("without any defect, {said}");
     }
-    for test in mutations.iter().filter_map(|mutation| mutation.test.as_ref()) {
-        ensure!(test_finds(tree, test)?.is_none(), "without any defect, {test} fails");
+    for mutation in mutations {
+        let Some(test) = &mutation.test else { continue };
+        let found = test_finds(tree, &mutation.package, test)?;
+        ensure!(found.is_none(), "without any defect, {test} fails");
     }
     println!("without a defect nothing is found");
     Ok(())
@@ -73,7 +77,7 @@ fn nothing_is_found_without_a_defect(tree: &Path, mutations: &[Mutation], seeds:
 fn found(tree: &Path, mutation: &Mutation, seeds: Option<u64>) -> Result<Vec<(String, Option<String>)>> {
     let mut found = Vec::new();
     if let Some(test) = &mutation.test {
-        found.push(("its test".to_owned(), test_finds(tree, test)?));
+        found.push(("its test".to_owned(), test_finds(tree, &mutation.package, test)?));
     }
     if let Some(seeds) = seeds {
         found.push((format!("the simulation of {seeds} seeds"), simulation_finds(tree, seeds)?));
@@ -100,6 +104,8 @@ pub fn copy(tree: &Path) -> Result<()> {
 /// A defect that can be put back.
 struct Mutation {
     name: String,
+    /// The package whose unit test finds it.
+    package: String,
     /// The unit test that finds it.
     test: Option<String>,
     /// In how many histories the simulation finds it.
@@ -116,7 +122,7 @@ struct Change {
 }
 
 impl Mutation {
-    fn parse(name: &str, content: &str) -> Option<Self> {
+    fn parse(name: &str, package: &str, content: &str) -> Option<Self> {
         let mut sections = content.split("\nFile: ");
         let head = sections.next()?;
         let line = |begin: &str| head.lines().find_map(|line| line.strip_prefix(begin));
@@ -124,7 +130,7 @@ impl Mutation {
         let seeds = line("Seeds: ").and_then(|seeds| seeds.parse().ok());
         let changes: Vec<Change> = sections.map(Change::parse).collect::<Option<_>>()?;
         let complete = !changes.is_empty() && (test.is_some() || seeds.is_some());
-        complete.then(|| Self { name: name.to_owned(), test, seeds, changes })
+        complete.then(|| Self { name: name.to_owned(), package: package.to_owned(), test, seeds, changes })
     }
 
     /// Puts it into a tree, in which each of its texts must be exactly once; gives back what was there.
@@ -159,36 +165,52 @@ impl Change {
 
 fn mutations(filter: Option<&str>) -> Result<Vec<Mutation>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(process::root().join(MUTATIONS))? {
-        let path = entry?.path();
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if filter.is_none_or(|filter| name.contains(filter)) {
-            let text = fs::read_to_string(&path)?;
-            found.push(
-                Mutation::parse(&name, &text).with_context(|| format!("cannot read {}", path.display()))?,
-            );
+    for entry in fs::read_dir(process::root().join("crates"))? {
+        let folder = entry?.path();
+        if folder.join(MUTATIONS).is_dir() {
+            found.extend(mutations_of(&folder, filter)?);
         }
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
     if found.is_empty() {
-        bail!("there is no defect of that name in {MUTATIONS}");
+        bail!("there is no defect of that name in crates/*/{MUTATIONS}");
     }
     Ok(found)
 }
 
-fn cargo(tree: &Path, args: &[&str]) -> Command {
-    let mut command = process::cargo(&["test", "--quiet", "--package", "aquifer-engine"]);
+/// Those of one crate, by its folder. The package of the command line is called like the program.
+fn mutations_of(folder: &Path, filter: Option<&str>) -> Result<Vec<Mutation>> {
+    let package = match folder.file_name().unwrap_or_default().to_string_lossy() {
+        name if name == "cli" => "aquifer".to_owned(),
+        name => format!("aquifer-{name}"),
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder.join(MUTATIONS))? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if filter.is_none_or(|filter| name.contains(filter)) {
+            let text = fs::read_to_string(&path)?;
+            let read = Mutation::parse(&name, &package, &text);
+            found.push(read.with_context(|| format!("cannot read {}", path.display()))?);
+        }
+    }
+    Ok(found)
+}
+
+fn cargo(tree: &Path, package: &str, args: &[&str]) -> Command {
+    let mut command = process::cargo(&["test", "--quiet", "--package", package]);
     // A target directory of its own: cargo would take what is built here for what is built from our own tree.
     command.args(args).current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
     command
 }
 
 /// Whether a unit test fails.
-fn test_finds(tree: &Path, test: &str) -> Result<Option<String>> {
-    // Compiled as for `cargo xtask mutants`: quickly.
-    let lib = ["--profile", "mutants", "--lib"];
-    process::run(cargo(tree, &lib).arg("--no-run"))?;
-    let played = cargo(tree, &lib).args(["--", "--exact", test]).output().context("cannot run the test")?;
+fn test_finds(tree: &Path, package: &str, test: &str) -> Result<Option<String>> {
+    // Compiled as for `cargo xtask mutants`: quickly. The command line is a program, not a library.
+    let target = if package == "aquifer" { "--bins" } else { "--lib" };
+    let unit = ["--profile", "mutants", target];
+    process::run(cargo(tree, package, &unit).arg("--no-run"))?;
+    let played = cargo(tree, package, &unit).args(["--", "--exact", test]).output().context("cannot run the test")?;
     let ran = String::from_utf8_lossy(&played.stdout).contains("running 1 test");
     ensure!(ran, "there is no test {test}");
     Ok((!played.status.success()).then(|| test.to_owned()))
@@ -196,8 +218,8 @@ fn test_finds(tree: &Path, test: &str) -> Result<Option<String>> {
 
 /// What the simulation says of the first of so many histories that ends badly; none when all end well.
 fn simulation_finds(tree: &Path, seeds: u64) -> Result<Option<String>> {
-    process::run(&mut cargo(tree, &["--test", "proving_ground", "--no-run"]))?;
-    let mut play = cargo(tree, &["--test", "proving_ground", "--", "--exact", TEST, "--nocapture"]);
+    process::run(&mut cargo(tree, ENGINE, &["--test", "proving_ground", "--no-run"]))?;
+    let mut play = cargo(tree, ENGINE, &["--test", "proving_ground", "--", "--exact", TEST, "--nocapture"]);
     play.env("AQUIFER_SEED", "1").env("AQUIFER_SEEDS", seeds.to_string());
     play.env("AQUIFER_SECONDS", LONGEST.as_secs().to_string()).env("AQUIFER_SHORTEN", "0");
     let played = play.output().context("cannot play the simulation")?;
