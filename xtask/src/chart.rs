@@ -134,7 +134,8 @@ fn templates(families: &[&dyn Family]) -> Result<Files> {
 /// The groups of rules of the alerts that the docs offer.
 fn alerts() -> Result<Files> {
     let file = queries::ALERTS;
-    let text = fs::read_to_string(process::root().join(file)).with_context(|| format!("cannot read {file}"))?;
+    let text =
+        fs::read_to_string(process::root().join(file)).with_context(|| format!("cannot read {file}"))?;
     let (_, spec) = text.split_once("\nspec:\n").with_context(|| format!("{file} has no spec"))?;
     let lines: Option<String> =
         spec.lines().map(|line| Some(format!("{}\n", line.strip_prefix("  ")?))).collect();

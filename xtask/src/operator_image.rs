@@ -109,11 +109,13 @@ pub fn image_of(workspace: &Path, target: &Path, profile: Profile, revision: &st
 /// The commit that a workspace is at, marked when there is more than that; empty where there is no git.
 pub fn revision(workspace: &Path) -> Result<String> {
     let git = |args: &[&str]| -> Option<String> {
-        let output = Command::new("git").args(args).current_dir(workspace).stderr(Stdio::null()).output().ok()?;
+        let output =
+            Command::new("git").args(args).current_dir(workspace).stderr(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "HEAD"]) else { return Ok(String::new()) };
-    let changed = git(&["status", "--porcelain"]).context("git does not say whether something was changed")?;
+    let changed =
+        git(&["status", "--porcelain"]).context("git does not say whether something was changed")?;
     Ok(if changed.is_empty() { commit } else { format!("{commit}-changed") })
 }
 
@@ -127,8 +129,8 @@ fn labels(revision: &str) -> String {
         ("revision", revision),
     ];
     let said = labels.iter().filter(|(_, value)| !value.is_empty());
-    let line = |(name, value): &(&str, &str)| format!("LABEL org.opencontainers.image.{name}={value:?}\n");
-    said.map(line).collect::<Vec<_>>().concat()
+    let lines = said.map(|(name, value)| format!("LABEL org.opencontainers.image.{name}={value:?}"));
+    lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
 /// So that its time says when its content changed.
@@ -157,7 +159,6 @@ fn triple(workspace: &Path) -> Result<String> {
 
 /// The operator as a static program.
 fn program(workspace: &Path, target: &Path, profile: Profile, triple: &str) -> Result<PathBuf> {
-
     // The signal ends cargo with this thread, which waits for it right here.
     let mut cargo = Command::new("setpriv");
     cargo.args(["--pdeathsig", "TERM"]).arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -234,7 +235,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let git = |args: &[&str]| {
             let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
-            let done = Command::new("git").args(identity).args(args).current_dir(dir.path()).output().unwrap();
+            let done =
+                Command::new("git").args(identity).args(args).current_dir(dir.path()).output().unwrap();
             assert!(done.status.success(), "{done:?}");
             String::from_utf8(done.stdout).unwrap().trim().to_owned()
         };

@@ -77,15 +77,21 @@ impl Known {
                 continue;
             };
             labels.extend(known.iter().map(String::as_str));
-            let missing = matched.iter().filter(|label| !known.contains(*label) && !SCRAPED.contains(&label.as_str()));
-            mistakes.extend(missing.map(|label| format!("{asker} asks for the label {label} of {name}, which has none")));
+            let missing =
+                matched.iter().filter(|label| !known.contains(*label) && !SCRAPED.contains(&label.as_str()));
+            mistakes.extend(
+                missing.map(|label| format!("{asker} asks for the label {label} of {name}, which has none")),
+            );
         }
         if metrics.is_empty() {
             mistakes.push(format!("{asker} asks for no metric"));
         }
         if all_known {
-            let missing = grouped.iter().chain(&question.shown).filter(|label| !labels.contains(label.as_str()));
-            mistakes.extend(missing.map(|label| format!("{asker} uses the label {label}, which no metric of it has")));
+            let missing =
+                grouped.iter().chain(&question.shown).filter(|label| !labels.contains(label.as_str()));
+            mistakes.extend(
+                missing.map(|label| format!("{asker} uses the label {label}, which no metric of it has")),
+            );
         }
         mistakes
     }
@@ -93,11 +99,12 @@ impl Known {
 
 /// All questions of a checkout.
 pub fn all(root: &Path) -> Result<Vec<Question>> {
-    let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
+    let read =
+        |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
     let alerts: Value =
         serde_saphyr::from_str(&read(ALERTS)?).with_context(|| format!("cannot read {ALERTS} as YAML"))?;
-    let dashboard: Value =
-        serde_json::from_str(&read(DASHBOARD)?).with_context(|| format!("cannot read {DASHBOARD} as JSON"))?;
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)?)
+        .with_context(|| format!("cannot read {DASHBOARD} as JSON"))?;
     let (of_alerts, of_dashboard) = (of_alerts(&alerts), of_dashboard(&dashboard));
     ensure!(!of_alerts.is_empty(), "{ALERTS} asks nothing");
     ensure!(!of_dashboard.is_empty(), "{DASHBOARD} asks nothing");
@@ -185,12 +192,18 @@ fn needs(expression: &str) -> Needs {
         } else if c == '[' {
             rest = rest.split_once(']').map_or("", |(_, after)| after);
         } else if c.is_ascii_alphabetic() || c == '_' {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
+            let end =
+                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
             let (word, after) = (&rest[..end], rest[end..].trim_start());
             rest = after;
             if GROUPINGS.contains(&word) {
-                let Some((list, after)) = after.strip_prefix('(').and_then(|list| list.split_once(')')) else { continue };
-                needs.grouped.extend(list.split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()));
+                let Some((list, after)) = after.strip_prefix('(').and_then(|list| list.split_once(')'))
+                else {
+                    continue;
+                };
+                needs.grouped.extend(
+                    list.split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
+                );
                 rest = after;
             } else if !after.starts_with('(') && !KEYWORDS.contains(&word) && !is_aggregation(word) {
                 needs.metrics.push((word.to_owned(), labels_in(after)));
@@ -246,15 +259,22 @@ mod tests {
              / count(up) > 0.5 and on (instance) time() - 1e3 * offset 5m",
         );
         let wanted = [("aquifer_seconds_bucket", &["controller", "le"][..]), ("up", &[])];
-        let wanted = wanted.map(|(name, labels)| (name.to_owned(), labels.iter().map(|&l| l.to_owned()).collect()));
+        let wanted =
+            wanted.map(|(name, labels)| (name.to_owned(), labels.iter().map(|&l| l.to_owned()).collect()));
         assert_eq!(needs.metrics, Vec::from(wanted));
         assert_eq!(Vec::from_iter(needs.grouped), ["controller", "instance", "le"]);
     }
 
     #[test]
     fn what_does_not_exist_is_named() {
-        assert_eq!(lacks("sum by (controller) (rate(aquifer_passes_total{outcome=\"ok\"}[5m]))", &["controller"]), [""; 0]);
-        assert_eq!(lacks("histogram_quantile(0.9, sum by (le) (rate(aquifer_seconds_bucket[5m])))", &[]), [""; 0]);
+        assert_eq!(
+            lacks("sum by (controller) (rate(aquifer_passes_total{outcome=\"ok\"}[5m]))", &["controller"]),
+            [""; 0]
+        );
+        assert_eq!(
+            lacks("histogram_quantile(0.9, sum by (le) (rate(aquifer_seconds_bucket[5m])))", &[]),
+            [""; 0]
+        );
         assert_eq!(lacks("up and on (instance) up", &["instance"]), [""; 0]);
         assert_eq!(lacks("rate(aquifer_panics_total[5m])", &[]), [""; 0], "that may be");
         for (expression, shown, word) in [

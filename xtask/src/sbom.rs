@@ -35,18 +35,21 @@ struct Sources<'a> {
 pub fn of(workspace: &Path, target: &str) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let says = |program: &mut Command| -> Result<String> {
-        let output = program.current_dir(workspace).output().with_context(|| format!("cannot run {program:?}"))?;
+        let output =
+            program.current_dir(workspace).output().with_context(|| format!("cannot run {program:?}"))?;
         ensure!(output.status.success(), "{program:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let tree = says(Command::new(&cargo).args(["tree", "--locked", "--package", PROGRAM, "--target", target]).args([
-        "--edges",
-        "normal,no-proc-macro",
-        "--prefix",
-        "none",
-        "--format",
-        "{p}",
-    ]))?;
+    let tree = says(
+        Command::new(&cargo).args(["tree", "--locked", "--package", PROGRAM, "--target", target]).args([
+            "--edges",
+            "normal,no-proc-macro",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+        ]),
+    )?;
     let metadata = says(Command::new(&cargo).args(["metadata", "--locked", "--format-version", "1"]))?;
     let lock = std::fs::read_to_string(workspace.join("Cargo.lock")).context("cannot read Cargo.lock")?;
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -70,7 +73,8 @@ fn second(name: &str, line: &str) -> Result<Package> {
 
 fn bill(sources: &Sources<'_>) -> Result<Value> {
     let linked: BTreeSet<Package> = sources.tree.lines().filter_map(linked_package).collect();
-    let root = linked.iter().find(|(name, _)| name == PROGRAM).context("cargo tree does not list the program")?;
+    let root =
+        linked.iter().find(|(name, _)| name == PROGRAM).context("cargo tree does not list the program")?;
     let mut packages: BTreeMap<Package, &Value> = BTreeMap::new();
     for package in sources.metadata["packages"].as_array().context("no packages in cargo metadata")? {
         packages.insert((text(&package["name"]), text(&package["version"])), package);
@@ -79,14 +83,22 @@ fn bill(sources: &Sources<'_>) -> Result<Value> {
     let edges = edges(sources.metadata)?;
     let (mut components, mut dependencies, mut program) = (Vec::new(), Vec::new(), Value::Null);
     for package in &linked {
-        let Some(described) = packages.get(package) else { bail!("cargo metadata does not know {package:?}") };
+        let Some(described) = packages.get(package) else {
+            bail!("cargo metadata does not know {package:?}")
+        };
         let component = component(package, described, checksums.get(package));
         if package == root {
             program = component;
         } else {
             components.push(component);
         }
-        let mut on: Vec<String> = edges.get(package).into_iter().flatten().filter(|one| linked.contains(*one)).map(reference).collect();
+        let mut on: Vec<String> = edges
+            .get(package)
+            .into_iter()
+            .flatten()
+            .filter(|one| linked.contains(*one))
+            .map(reference)
+            .collect();
         if package == root {
             on.extend(sources.libraries.iter().map(generic));
         }
@@ -95,7 +107,9 @@ fn bill(sources: &Sources<'_>) -> Result<Value> {
     for library in sources.libraries {
         let (name, version) = library;
         let purl = generic(library);
-        components.push(json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl }));
+        components.push(
+            json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl }),
+        );
         dependencies.push(json!({ "ref": purl, "dependsOn": [] }));
     }
     program["type"] = "application".into();
@@ -119,8 +133,7 @@ fn linked_package(line: &str) -> Option<Package> {
 fn component(package: &Package, described: &Value, checksum: Option<&String>) -> Value {
     let (name, version) = package;
     let purl = reference(package);
-    let mut component =
-        json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, "scope": "required" });
+    let mut component = json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, "scope": "required" });
     if let Some(licence) = described["license"].as_str() {
         // What cargo still takes for "or" is none in an expression.
         component["licenses"] = json!([{ "expression": licence.replace('/', " OR ") }]);
@@ -147,10 +160,13 @@ fn edges(metadata: &Value) -> Result<BTreeMap<Package, BTreeSet<Package>>> {
     }
     let mut edges = BTreeMap::new();
     for node in metadata["resolve"]["nodes"].as_array().context("cargo metadata resolved nothing")? {
-        let is_normal = |dep: &&Value| dep["dep_kinds"].as_array().into_iter().flatten().any(|kind| kind["kind"].is_null());
+        let is_normal = |dep: &&Value| {
+            dep["dep_kinds"].as_array().into_iter().flatten().any(|kind| kind["kind"].is_null())
+        };
         let deps = node["deps"].as_array().into_iter().flatten().filter(is_normal);
         let on: BTreeSet<Package> = deps.filter_map(|dep| by_id.get(&text(&dep["pkg"])).cloned()).collect();
-        let package = by_id.get(&text(&node["id"])).context("cargo metadata resolved what it does not describe")?;
+        let package =
+            by_id.get(&text(&node["id"])).context("cargo metadata resolved what it does not describe")?;
         edges.insert(package.clone(), on);
     }
     Ok(edges)

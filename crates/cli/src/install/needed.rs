@@ -11,8 +11,6 @@ const NAMED: usize = 50;
 
 /// How to remove the operator nevertheless.
 pub const KEEP_OBJECTS: &str = "aquifer uninstall --keep-objects";
-/// The same, for people who used Helm.
-pub const NO_HOOKS: &str = "helm uninstall --no-hooks";
 
 /// Fails, with a list, while there are objects that only a running operator can take away in order.
 pub async fn refuse(client: &Client, nevertheless: &str) -> anyhow::Result<()> {
@@ -69,7 +67,8 @@ mod tests {
 
     #[test]
     fn of_very_many_objects_some_are_named_and_the_others_are_counted() {
-        let all = |count: usize| (0..count).map(|number| format!("SharedVolume a/{number}")).collect::<Vec<_>>();
+        let all =
+            |count: usize| (0..count).map(|number| format!("SharedVolume a/{number}")).collect::<Vec<_>>();
         assert_eq!(listed(&all(2)), "SharedVolume a/0\n  SharedVolume a/1");
         assert_eq!(listed(&all(NAMED)).lines().count(), NAMED);
         let many = listed(&all(NAMED + 7));

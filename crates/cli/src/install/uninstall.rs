@@ -28,6 +28,9 @@ pub struct Args {
     /// Change nothing; fail and say what is left while something still needs the operator. The chart asks this before helm uninstall
     #[arg(long, env = "AQUIFER_UNINSTALL_CHECK", conflicts_with_all = ["crds", "dry_run", "keep_objects", "yes"], value_parser = BoolishValueParser::new())]
     check: bool,
+    /// With --check: the release and its revision, as in aquifer/2. What is said fits Helm then
+    #[arg(long, env = "AQUIFER_UNINSTALL_HELM_RELEASE", requires = "check", value_name = "NAME/REVISION", value_parser = helm_release)]
+    helm_release: Option<(String, u32)>,
     /// Also delete the definitions of our kinds, as far as Aquifer installed them
     #[arg(long, env = "AQUIFER_UNINSTALL_CRDS", value_parser = BoolishValueParser::new())]
     crds: bool,
@@ -54,7 +57,11 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = args.connection.client().await?;
     if args.check {
-        needed::refuse(&client, needed::NO_HOOKS).await?;
+        let nevertheless = args.helm_release.map_or_else(
+            || needed::KEEP_OBJECTS.to_owned(),
+            |release| with_helm(release, args.namespace.as_ref()),
+        );
+        needed::refuse(&client, &nevertheless).await?;
         say!("Nothing needs the operator.");
         return Ok(());
     }
@@ -91,6 +98,22 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     say!("Namespace {namespace} stays; to delete it: kubectl delete namespace {namespace}");
     Ok(())
+}
+
+/// What people with Helm do instead, and that Helm takes a release whose removal was refused for one that is being removed: it refuses to
+/// upgrade that until it is told to stay.
+fn with_helm((name, revision): (String, u32), namespace: Option<&NamespaceName>) -> String {
+    let namespace = namespace.map(|namespace| format!(" --namespace {namespace}")).unwrap_or_default();
+    format!(
+        "helm uninstall {name}{namespace} --no-hooks\n\
+         The operator goes on. Until it is removed, Helm upgrades it only after: helm rollback {name} {revision}{namespace}"
+    )
+}
+
+fn helm_release(text: &str) -> anyhow::Result<(String, u32)> {
+    let parsed =
+        text.split_once('/').and_then(|(name, revision)| Some((name.to_owned(), revision.parse().ok()?)));
+    parsed.context("a release and its revision are written like aquifer/2")
 }
 
 /// Made by the operator, so without the labels of what was installed.
@@ -173,4 +196,19 @@ async fn delete(client: &Client, live: &DynamicObject, patience: Duration) -> an
         tokio::time::sleep(INTERVAL).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_to_people_with_helm_names_release_revision_and_namespace() {
+        let said = with_helm(helm_release("mine/7").unwrap(), Some(&"storage".into()));
+        assert!(said.starts_with("helm uninstall mine --namespace storage --no-hooks\n"), "{said}");
+        assert!(said.ends_with("helm rollback mine 7 --namespace storage"), "{said}");
+        for bad in ["mine", "mine/last", ""] {
+            assert!(helm_release(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -157,7 +157,10 @@ async fn the_policy_refuses_what_the_operator_refuses_and_never_more() -> Result
     let mut running = operator(&cluster, &account, "judge", &["--efs-driver=external"])?;
     running.ready(DEADLINE).await?;
     let verdicts = judged_by_operator(&cluster, &wishes).await?;
-    ensure!(verdicts.values().any(|allowed| *allowed) && verdicts.values().any(|allowed| !allowed), "{verdicts:?}");
+    ensure!(
+        verdicts.values().any(|allowed| *allowed) && verdicts.values().any(|allowed| !allowed),
+        "{verdicts:?}"
+    );
     // One that is refused, and stays.
     let kept = Wish { namespace: "gold-old", file_system: "fs-00000002", point: ONE };
     ensure!(!verdicts[&kept], "{kept:?}");
@@ -171,14 +174,16 @@ async fn the_policy_refuses_what_the_operator_refuses_and_never_more() -> Result
     .await?;
 
     let policies = rendered(&["--set", "efs.admissionPolicy.enabled=true"]);
-    let policies: Vec<_> = policies.iter().filter(|(key, _)| key.starts_with("ValidatingAdmission")).collect();
+    let policies: Vec<_> =
+        policies.iter().filter(|(key, _)| key.starts_with("ValidatingAdmission")).collect();
     ensure!(policies.len() == 4, "{:?}", policies.iter().map(|(key, _)| key).collect::<Vec<_>>());
     for (_, policy) in policies {
         apply(&cluster, &policy.to_string())?;
     }
     // The server has looked whether what they say fits the kinds.
     eventually(DEADLINE, "the server has checked the policies", || async {
-        let said = kubectl(&cluster, &["get", "validatingadmissionpolicies", "-o", "jsonpath={.items[*].status}"])?;
+        let said =
+            kubectl(&cluster, &["get", "validatingadmissionpolicies", "-o", "jsonpath={.items[*].status}"])?;
         ensure!(!said.contains("warning"), "{said}");
         Ok((said.matches("observedGeneration").count() == 2).then_some(()))
     })
@@ -209,31 +214,57 @@ async fn the_policy_refuses_what_the_operator_refuses_and_never_more() -> Result
             ensure!(stderr(&tried).contains("administrator of the cluster"), "{}", stderr(&tried));
         }
     }
-    println!("{} wishes, {denied} refused by the policy, none of them allowed by the operator", wishes.len() - 1);
+    println!(
+        "{} wishes, {denied} refused by the policy, none of them allowed by the operator",
+        wishes.len() - 1
+    );
 
     // What was there before is not judged anew: not by marks, finalizers or status, and it can go.
     let name = kept.name();
     let target = ["sharedvolume", &name, "-n", kept.namespace];
     kubectl(&cluster, &[&["annotate"], &target[..], &["note=1"]].concat())?;
-    kubectl(&cluster, &[&["patch"], &target[..], &["--subresource=status", "--type=merge", "-p", r#"{"status":{"message":"m"}}"#]].concat())?;
+    kubectl(
+        &cluster,
+        &[
+            &["patch"],
+            &target[..],
+            &["--subresource=status", "--type=merge", "-p", r#"{"status":{"message":"m"}}"#],
+        ]
+        .concat(),
+    )?;
     let moved = r#"{"spec":{"accessPointID":"fsap-00000000000000002"}}"#;
     let change = [&["patch"], &target[..], &["--type=merge", "-p", moved]].concat();
     let done = cluster.kubectl().args(&change).output()?;
     ensure!(!done.status.success() && stderr(&done).contains("spec.allowedNamespaces"), "{done:?}");
     // The operator itself is never refused.
-    kubectl(&cluster, &["create", "clusterrolebinding", "all", "--clusterrole=cluster-admin", &format!("--user={}", install::USER)])?;
+    kubectl(
+        &cluster,
+        &[
+            "create",
+            "clusterrolebinding",
+            "all",
+            "--clusterrole=cluster-admin",
+            &format!("--user={}", install::USER),
+        ],
+    )?;
     let as_operator = format!("--as={}", install::USER);
     let by_operator = [&change[..], &["--dry-run=server", &as_operator]].concat();
     kubectl(&cluster, &by_operator)?;
     kubectl(&cluster, &[&["delete"], &target[..], &["--timeout=30s"]].concat())?;
 
     // The word of the label is kept true, in both directions.
-    let labelled = cluster.kubectl().args(["label", "sharedfilesystem", "one-of-two", "aquifer.storage/sole=true"]).output()?;
+    let labelled = cluster
+        .kubectl()
+        .args(["label", "sharedfilesystem", "one-of-two", "aquifer.storage/sole=true"])
+        .output()?;
     ensure!(!labelled.status.success() && stderr(&labelled).contains("two-of-two"), "{labelled:?}");
     let second = "{apiVersion: aws-efs.managed.openshift.io/v1alpha1, kind: SharedFileSystem, metadata: {name: second}, \
         spec: {fileSystemID: fs-00000001}}";
     let made = create(&cluster, second, &[])?;
-    ensure!(!made.status.success() && stderr(&made).contains("SharedFileSystem by-name names fs-00000001"), "{made:?}");
+    ensure!(
+        !made.status.success() && stderr(&made).contains("SharedFileSystem by-name names fs-00000001"),
+        "{made:?}"
+    );
     running.stop().await?;
     cluster.stop().await
 }

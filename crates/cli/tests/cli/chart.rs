@@ -21,9 +21,7 @@ fn the_port_of_the_metrics_is_one_wherever_it_is_said() {
         { "name": "metrics", "containerPort": 9402, "protocol": "TCP" }]);
     assert_eq!(pod["ports"], ports);
     let environment = pod["env"].as_array().unwrap();
-    for (name, value) in
-        [("AQUIFER_METRICS_LISTEN", "0.0.0.0:9402"), ("AQUIFER_MAX_WATCH_SILENCE", "10m")]
-    {
+    for (name, value) in [("AQUIFER_METRICS_LISTEN", "0.0.0.0:9402"), ("AQUIFER_MAX_WATCH_SILENCE", "10m")] {
         assert!(environment.contains(&json!({ "name": name, "value": value })), "{environment:?}");
     }
 }
@@ -50,7 +48,8 @@ fn a_network_policy_lets_scrapers_read_metrics_and_nothing_else() {
         }])
     );
     assert_eq!(spec["egress"], Value::Null);
-    let spec = policy(",networkPolicy.egress.enabled=true,networkPolicy.egress.apiServerCIDRs={10.96.0.1/32}");
+    let spec =
+        policy(",networkPolicy.egress.enabled=true,networkPolicy.egress.apiServerCIDRs={10.96.0.1/32}");
     assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
     let ports = |ports: &[(u16, &str)]| {
         let each = ports.iter().map(|(port, protocol)| json!({ "port": port, "protocol": protocol }));
@@ -102,7 +101,9 @@ fn common_labels_are_on_every_object_and_pod_and_take_none_of_ours_away() {
     let name = "app\\.kubernetes\\.io/name";
     let all = rendered(&[
         "--set",
-        &format!("commonLabels.team=storage,commonLabels.{name}=other,podLabels.tier=low,podLabels.team=mine"),
+        &format!(
+            "commonLabels.team=storage,commonLabels.{name}=other,podLabels.tier=low,podLabels.team=mine"
+        ),
         "--set",
         "networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prom",
     ]);
@@ -126,9 +127,7 @@ fn common_labels_are_on_every_object_and_pod_and_take_none_of_ours_away() {
 #[test]
 fn replicas_are_spread_over_nodes_or_as_it_is_chosen() {
     let labels = json!({ "matchLabels": { "app.kubernetes.io/name": "aquifer", "app.kubernetes.io/component": "operator" } });
-    let constraint = |key: &str, when: &str, selector: &Value| {
-        json!({ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector })
-    };
+    let constraint = |key: &str, when: &str, selector: &Value| json!({ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector });
     let usual = constraint("kubernetes.io/hostname", "ScheduleAnyway", &labels);
     assert_eq!(pods("log.level=info")["topologySpreadConstraints"], json!([usual]));
     let chosen = |number: usize, key: &str| {
@@ -141,7 +140,8 @@ fn replicas_are_spread_over_nodes_or_as_it_is_chosen() {
         chosen(0, "zone"),
         chosen(1, "rack")
     );
-    let wanted = [("zone", &labels), ("rack", &own)].map(|(key, selector)| constraint(key, "DoNotSchedule", selector));
+    let wanted =
+        [("zone", &labels), ("rack", &own)].map(|(key, selector)| constraint(key, "DoNotSchedule", selector));
     assert_eq!(pods(&values)["topologySpreadConstraints"], json!(wanted));
 }
 
@@ -151,7 +151,8 @@ fn security_probes_and_the_way_of_updating_follow_the_values() {
         probes.readiness.periodSeconds=7,probes.startup.initialDelaySeconds=3,priorityClassName=system-cluster-critical";
     let spec = pods(values);
     assert_eq!(spec["priorityClassName"], "system-cluster-critical");
-    let context = json!({ "runAsNonRoot": true, "runAsUser": 1234, "seccompProfile": { "type": "RuntimeDefault" } });
+    let context =
+        json!({ "runAsNonRoot": true, "runAsUser": 1234, "seccompProfile": { "type": "RuntimeDefault" } });
     assert_eq!(spec["securityContext"], context);
     let container = &spec["containers"][0];
     assert_eq!(container["securityContext"]["privileged"], false);
@@ -174,7 +175,10 @@ fn security_probes_and_the_way_of_updating_follow_the_values() {
 fn a_drain_takes_one_replica_at_a_time_and_is_not_held_up_by_one_that_is_not_ready() {
     const KEY: &str = "PodDisruptionBudget aquifer-system/aquifer";
     let spec = &rendered(&[])[KEY]["spec"];
-    assert_eq!((&spec["maxUnavailable"], &spec["unhealthyPodEvictionPolicy"]), (&json!(1), &json!("AlwaysAllow")));
+    assert_eq!(
+        (&spec["maxUnavailable"], &spec["unhealthyPodEvictionPolicy"]),
+        (&json!(1), &json!("AlwaysAllow"))
+    );
     let other = rendered(&["--set", "podDisruptionBudget.unhealthyPodEvictionPolicy=IfHealthyBudget"]);
     assert_eq!(other[KEY]["spec"]["unhealthyPodEvictionPolicy"], "IfHealthyBudget");
 }
@@ -239,7 +243,8 @@ fn before_an_uninstall_a_job_looks_that_may_only_list_and_is_as_strict_as_the_op
         assert_eq!(rule["verbs"], json!(["list"]), "{rule}");
         assert!(!rule.to_string().contains('*'), "{rule}");
     }
-    let (operator, check) = (&all[DEPLOYMENT]["spec"]["template"]["spec"], &all[job]["spec"]["template"]["spec"]);
+    let (operator, check) =
+        (&all[DEPLOYMENT]["spec"]["template"]["spec"], &all[job]["spec"]["template"]["spec"]);
     for same in ["securityContext", "nodeSelector", "imagePullSecrets"] {
         assert!(!check[same].is_null() && check[same] == operator[same], "{same}: {check}");
     }
@@ -247,7 +252,8 @@ fn before_an_uninstall_a_job_looks_that_may_only_list_and_is_as_strict_as_the_op
     for same in ["image", "securityContext", "resources"] {
         assert_eq!(check[same], operator[same], "{same}");
     }
-    assert_eq!(check["args"], json!(["uninstall", "--check"]));
+    let told = ["uninstall", "--check", "--helm-release=aquifer/1", "--namespace=aquifer-system"];
+    assert_eq!(check["args"], json!(told));
     // The operator's Service and its other selectors do not find the pod.
     let selector = &all[DEPLOYMENT]["spec"]["selector"]["matchLabels"];
     assert_ne!(&all[job]["spec"]["template"]["metadata"]["labels"], selector);
@@ -268,7 +274,8 @@ async fn the_check_names_what_is_left_changes_nothing_and_needs_no_more_than_its
         apply(&cluster, &all[*key].to_string())?;
     }
     let (_, kubeconfig) = cluster.service_account("aquifer-system", "aquifer-uninstall-check").await?;
-    let check = || aquifer().args(["uninstall", "--check", "--kubeconfig"]).arg(&kubeconfig).output();
+    let arguments = ["uninstall", "--check", "--helm-release=aquifer/3", "--namespace=aquifer-system"];
+    let check = || aquifer().args(arguments).arg("--kubeconfig").arg(&kubeconfig).output();
     let mark = cluster.audit().mark()?;
     let nothing = check()?;
     ensure!(nothing.status.success(), "{nothing:?}");
@@ -292,7 +299,8 @@ spec: {}
         "SharedVolume default/data",
         "Component efs-driver is installed",
         "aquifer efs uninstall",
-        "helm uninstall --no-hooks",
+        "helm uninstall aquifer --namespace aquifer-system --no-hooks",
+        "helm rollback aquifer 3 --namespace aquifer-system",
     ] {
         ensure!(stderr(&refused).contains(word), "no {word} in {refused:?}");
     }

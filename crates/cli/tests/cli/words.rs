@@ -85,7 +85,10 @@ fn old_names_of_flags_and_variables_still_work() {
 fn bad_flags_say_what_is_wrong_with_them() {
     let cases: [(&[&str], &[&str]); 19] = [
         (&["run", "--http-listen", "here"], &["here", "--http-listen", "socket address"]),
-        (&["run", "--metrics-listen", "0.0.0.0:8080"], &["--http-listen", "--metrics-listen", "of their own"]),
+        (
+            &["run", "--metrics-listen", "0.0.0.0:8080"],
+            &["--http-listen", "--metrics-listen", "of their own"],
+        ),
         (&["run", "--max-watch-silence", "1m"], &["1m", "--max-watch-silence", "at least 2m"]),
         (&["run", "--families", "nfs"], &["nfs", "--families", "efs"]),
         (&["run", "--efs-driver", "maybe"], &["maybe", "managed", "external"]),

@@ -119,7 +119,8 @@ pub enum Ended {
 
 /// Runs until it is told to stop, or until a Lease is lost.
 pub async fn run(settings: Settings, mut signals: mpsc::UnboundedReceiver<Signal>) -> Result<(), Ended> {
-    let Settings { client, runtime, http_listen, metrics_listen, lease, families, metrics, health } = settings;
+    let Settings { client, runtime, http_listen, metrics_listen, lease, families, metrics, health } =
+        settings;
     let (shutdown, http_end) = (CancellationToken::new(), CancellationToken::new());
     let listen = async |address: Option<SocketAddr>, router, limits, paths: &str| {
         let Some(address) = address else { return Ok(()) };

@@ -183,8 +183,7 @@ impl Drop for Process {
 /// The address in the line that says where a path is served: `address=127.0.0.1:80` or `"address":"127.0.0.1:80"`.
 fn address_in(log: &str, path: &str) -> Option<SocketAddr> {
     let line = log.lines().find(|line| {
-        line.split_once("Serving ")
-            .is_some_and(|(_, what)| what.split([' ', '"']).any(|word| word == path))
+        line.split_once("Serving ").is_some_and(|(_, what)| what.split([' ', '"']).any(|word| word == path))
     })?;
     ["address=", "\"address\":\""].iter().find_map(|field| {
         let (_, rest) = line.split_once(field)?;

@@ -73,7 +73,10 @@ fn describes_itself(archive: &Path, bill: &Path) -> Result<()> {
         std::fs::write(&copy, read(archive, layer)?)?;
         found = found.or(read(&copy, "sbom/aquifer.cdx.json").ok());
     }
-    ensure!(found.context("no bill of materials in the image")? == std::fs::read(bill)?, "not the bill beside it");
+    ensure!(
+        found.context("no bill of materials in the image")? == std::fs::read(bill)?,
+        "not the bill beside it"
+    );
     Ok(())
 }
 
@@ -301,13 +304,12 @@ impl Story<'_> {
                 "SharedVolume smoke/two",
                 "Component efs-driver is installed",
                 "aquifer efs uninstall",
-                "helm uninstall --no-hooks",
+                "helm uninstall aquifer --namespace aquifer-system --no-hooks",
+                "helm rollback aquifer 2 --namespace aquifer-system",
             ] {
                 ensure!(said.contains(word), "no `{word}` in {said}");
             }
         }
-        let status = self.helm(&["status", "aquifer"])?;
-        ensure!(status.contains("STATUS: deployed"), "{status}");
         self.two_replicas_ready().await?;
         ensure!(names(&self.pods()?) == pods, "the pods were {pods:?}");
         self.share("four").await?;
@@ -318,6 +320,14 @@ impl Story<'_> {
         let after = self.versions()?;
         ensure!(before.is_subset(&after), "before {before:#?}, now {after:#?}");
         self.done("helm uninstall refuses, says what is left, and leaves the operator at work");
+        // Helm takes the release for one that is being removed; what was said brings it back, without a restart.
+        let upgrade = ["upgrade", "aquifer", CHART, "--reset-then-reuse-values"];
+        let refused = self.helm(&upgrade).err().context("helm upgrades it: then nobody need be told how")?;
+        ensure!(refused.to_string().contains("no deployed releases"), "{refused}");
+        self.helm(&["rollback", "aquifer", "2", "--wait", "--timeout", "2m"])?;
+        ensure!(names(&self.pods()?) == pods, "the pods were {pods:?}");
+        self.helm(&upgrade)?;
+        self.done("helm rollback to the same revision makes it upgradable again");
 
         self.at_rest().await?;
         let (before, mark) = (self.versions()?, self.cluster.audit().mark()?);

@@ -39,7 +39,10 @@ pub fn described() -> Vec<Described> {
     metrics.contact(&subjects.scope(), Timestamp::UNIX_EPOCH);
     metrics.watch_failed(&kind, "");
     let store = metrics.subjects("", Store::new(subjects), &Runtime::system());
-    store.upsert(Object(serde_json::json!({ "metadata": { "name": "not-ready-yet" } })), Timestamp::UNIX_EPOCH);
+    store.upsert(
+        Object(serde_json::json!({ "metadata": { "name": "not-ready-yet" } })),
+        Timestamp::UNIX_EPOCH,
+    );
     parse(&metrics.text())
 }
 

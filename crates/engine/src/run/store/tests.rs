@@ -126,8 +126,7 @@ fn subjects_are_counted_by_readiness_and_the_time_until_they_are_ready_is_taken_
         let mut subject = object(name, version, "", "");
         subject.0["metadata"]["creationTimestamp"] = at(100).to_string().into();
         if let Some(ready) = ready {
-            let condition =
-                json!({"type": "Ready", "status": ready, "reason": "InUse", "lastTransitionTime": at(101).to_string()});
+            let condition = json!({"type": "Ready", "status": ready, "reason": "InUse", "lastTransitionTime": at(101).to_string()});
             subject.0["status"]["conditions"] = json!([condition]);
         }
         subject
@@ -146,7 +145,10 @@ fn subjects_are_counted_by_readiness_and_the_time_until_they_are_ready_is_taken_
     store.upsert(going, at(151));
     let oldest_deletion = Some(at(150));
     let reasons = because(&[("InUse", 1)]);
-    assert_eq!(store.census(), Census { ready: 2, not_ready: 1, reasons, oldest_deletion, ..Census::default() });
+    assert_eq!(
+        store.census(),
+        Census { ready: 2, not_ready: 1, reasons, oldest_deletion, ..Census::default() }
+    );
     let mut registry = prometheus_client::registry::Registry::default();
     registry.register("times", "", times);
     let mut text = String::new();
