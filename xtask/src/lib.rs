@@ -1,3 +1,5 @@
-//! The part of the project's commands that tests use as well: how the operator's image is built.
+//! The part of the project's commands that tests use as well: how the operator's image is built, of this checkout and of earlier
+//! versions.
 
+pub mod earlier;
 pub mod operator_image;
