@@ -87,41 +87,40 @@ const (
 	blockSize = 4096
 )
 
-// keep FILE: uses a file without end, and fails at the first error: writes to a part of it, reads and compares all of it, and makes
-// and removes another one. The file stays open all the time, the other one is opened anew. Prints every second how often it did so, and
-// how long the longest round took.
+// A file that is used all the time, and what it should hold.
+type kept struct {
+	file *os.File
+	want []byte
+}
+
+// keep DIRECTORY...: uses a file in each directory without end, and fails at the first error. The file is named after the host. In each
+// round it writes to a part of the file, reads and compares all of it, and makes and removes another one. The file stays open all the
+// time, the other one is opened anew. Prints every second how many rounds it did, and how long the longest took.
 func keep(args []string) error {
-	if len(args) != 1 {
-		return errors.New("usage: keep FILE")
+	if len(args) == 0 {
+		return errors.New("usage: keep DIRECTORY...")
 	}
-	file, err := os.Create(args[0])
+	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	want := make([]byte, blocks*blockSize)
+	var all []kept
+	for _, dir := range args {
+		file, err := os.Create(filepath.Join(dir, host))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		all = append(all, kept{file, make([]byte, blocks*blockSize)})
+	}
 	var longest time.Duration
 	var said time.Time
 	for n := 0; ; n++ {
 		began := time.Now()
-		at := n % blocks * blockSize
-		part := want[at : at+blockSize]
-		_, _ = rand.NewChaCha8(sha256.Sum256([]byte(strconv.Itoa(n)))).Read(part)
-		if _, err := file.WriteAt(part, int64(at)); err != nil {
-			return err
-		}
-		if err := file.Sync(); err != nil {
-			return err
-		}
-		have := make([]byte, min(n+1, blocks)*blockSize)
-		if _, err := file.ReadAt(have, 0); err != nil {
-			return err
-		}
-		if !bytes.Equal(have, want[:len(have)]) {
-			return fmt.Errorf("in round %d %s does not hold what was written", n, args[0])
-		}
-		if err := another(args[0]+".new", part); err != nil {
-			return err
+		for _, one := range all {
+			if err := one.round(n); err != nil {
+				return fmt.Errorf("round %d: %w", n, err)
+			}
 		}
 		longest = max(longest, time.Since(began))
 		if time.Since(said) >= time.Second {
@@ -130,6 +129,26 @@ func keep(args []string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+func (k kept) round(n int) error {
+	at := n % blocks * blockSize
+	part := k.want[at : at+blockSize]
+	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(strconv.Itoa(n)))).Read(part)
+	if _, err := k.file.WriteAt(part, int64(at)); err != nil {
+		return err
+	}
+	if err := k.file.Sync(); err != nil {
+		return err
+	}
+	have := make([]byte, min(n+1, blocks)*blockSize)
+	if _, err := k.file.ReadAt(have, 0); err != nil {
+		return err
+	}
+	if !bytes.Equal(have, k.want[:len(have)]) {
+		return fmt.Errorf("%s does not hold what was written", k.file.Name())
+	}
+	return another(k.file.Name()+".new", part)
 }
 
 // Writes a file, reads it and removes it.

@@ -42,11 +42,12 @@ pub struct ClusterBuilder {
     nodes: Option<u8>,
     zones: Vec<String>,
     rook: bool,
+    recorded: bool,
 }
 
 impl ClusterBuilder {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), nodes: None, zones: Vec::new(), rook: false }
+        Self { name: name.to_owned(), nodes: None, zones: Vec::new(), rook: false, recorded: true }
     }
 
     /// Gives it nodes, 1 to 5 of them, that run pods. Needs root. See [`crate::nodes`].
@@ -71,6 +72,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Keeps its audit log out of what shows which rights the operator uses: an operator of another version runs in it.
+    #[must_use]
+    pub fn unrecorded(mut self) -> Self {
+        self.recorded = false;
+        self
+    }
+
     /// Starts the cluster and waits until it is ready: a few seconds, or minutes with Rook. The very first start builds what it needs.
     pub async fn start(self) -> Result<Cluster> {
         let name = self.name;
@@ -82,7 +90,11 @@ impl ClusterBuilder {
             let parts = node_plans.is_some().then(NodeParts::find).transpose()?;
             let rook = self.rook.then(rook::installation::prepare).transpose()?;
             // Later than the builds, which may take minutes and need no directory.
-            Ok((programs, Directory::claim(&directory::root(), &claimed)?, node_plans.zip(parts), rook))
+            let directory = Directory::claim(&directory::root(), &claimed)?;
+            if !self.recorded {
+                directory.forget_audit_log()?;
+            }
+            Ok((programs, directory, node_plans.zip(parts), rook))
         })
         .await?;
         let mut tries = 1;

@@ -85,6 +85,16 @@ impl Directory {
         &self.dir
     }
 
+    /// The audit log goes with the directory, whatever the environment says.
+    pub(crate) fn forget_audit_log(&self) -> Result<()> {
+        match std::fs::remove_file(self.dir.join(AUDIT_TO)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).context("the audit log would be kept")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Empties the directory for another try; the claim stays. Nothing of the try before may be left: here is how it would be found.
     pub(crate) fn empty(&self) -> Result<()> {
         clear(&self.dir)?;

@@ -6,12 +6,16 @@
 
 #[path = "efs/changes.rs"]
 mod changes;
+#[path = "efs/fleet.rs"]
+mod fleet;
 #[path = "efs/outages.rs"]
 mod outages;
 #[path = "efs/pods.rs"]
 mod pods;
 #[path = "efs/tenants.rs"]
 mod tenants;
+#[path = "efs/upgrade.rs"]
+mod upgrade;
 #[path = "efs/world.rs"]
 mod world;
 
@@ -21,7 +25,7 @@ use self::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_mount_what_their_namespace_may_and_keep_it_whatever_happens() -> Result<()> {
-    let mut world = World::start().await?;
+    let mut world = World::start(World::nodes()).await?;
     let told = story(&mut world).await;
     told.map_err(|error| error.context(world.what_the_cluster_says()))
 }

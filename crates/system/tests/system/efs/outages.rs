@@ -13,30 +13,9 @@ use super::world::{DRIVER_NAMESPACE, DRIVER_PODS, ONE, PATIENCE, RED, TEAM, Worl
 
 /// One on each node; each has a file of its own.
 const KEEPERS: [User<'_>; 3] = [
-    User {
-        namespace: RED,
-        name: "keeper-1",
-        node: "n1",
-        uid: 1001,
-        of: &["data"],
-        does: &["keep", "/data/kept-1"],
-    },
-    User {
-        namespace: RED,
-        name: "keeper-2",
-        node: "n2",
-        uid: 1002,
-        of: &["data"],
-        does: &["keep", "/data/kept-2"],
-    },
-    User {
-        namespace: RED,
-        name: "keeper-3",
-        node: "n3",
-        uid: 1003,
-        of: &["data"],
-        does: &["keep", "/data/kept-3"],
-    },
+    User { namespace: RED, name: "keeper-1", node: "n1", uid: 1001, of: &["data"], does: &["keep", "/data"] },
+    User { namespace: RED, name: "keeper-2", node: "n2", uid: 1002, of: &["data"], does: &["keep", "/data"] },
+    User { namespace: RED, name: "keeper-3", node: "n3", uid: 1003, of: &["data"], does: &["keep", "/data"] },
 ];
 
 pub async fn mounts_outlive_the_driver_and_new_ones_follow_it(world: &mut World) -> Result<()> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use aquifer_api::efs::SharedVolume;
 use aquifer_lab::efs::{AccessPoint, FileSystems};
 use aquifer_lab::install::apply;
-use aquifer_lab::{Cluster, Lab, eventually, kit};
+use aquifer_lab::{Cluster, ClusterBuilder, Lab, eventually, kit};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::CSINode;
@@ -47,12 +47,16 @@ pub struct World {
 }
 
 impl World {
-    /// Three nodes in two zones with the operator's image, and two file systems.
-    pub async fn start() -> Result<Self> {
+    /// Three nodes in two zones.
+    pub fn nodes() -> ClusterBuilder {
+        Lab::test_cluster().nodes(3).zones(["a", "b"])
+    }
+
+    /// Nodes with the operator's image, and two file systems.
+    pub async fn start(nodes: ClusterBuilder) -> Result<Self> {
         let since = Instant::now();
         let image = tokio::task::spawn_blocking(|| operator_image::image(Profile::of_tests()));
-        let cluster = Lab::test_cluster().nodes(3).zones(["a", "b"]).start();
-        let (image, cluster) = tokio::join!(image, cluster);
+        let (image, cluster) = tokio::join!(image, nodes.start());
         let (image, cluster) = (image??, cluster?);
         cluster.import_image(&image.image.archive).await?;
         let efs = FileSystems::start(&cluster).await?;
@@ -83,7 +87,7 @@ impl World {
         commands::kubectl(&self.cluster, arguments)
     }
 
-    async fn namespace(&self, name: &str) -> Result<()> {
+    pub async fn namespace(&self, name: &str) -> Result<()> {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         apply(&self.client, object).await.map(drop)
     }
@@ -127,6 +131,29 @@ impl World {
         })
         .await
         .map(drop)
+    }
+
+    /// Waits until the driver's containers are asked to run from this image.
+    pub async fn driver_uses(&self, image: &str) -> Result<()> {
+        let sets: Api<DaemonSet> = Api::namespaced(self.client.clone(), DRIVER_NAMESPACE);
+        kit::until(&sets, DRIVER_PODS, &format!("uses {image}"), |set| {
+            let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+            let mut containers = pod.iter().flat_map(|pod| &pod.containers);
+            containers.all(|container| container.image.as_deref() == Some(image))
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Waits until all pods of the operator run from the image with this tag.
+    pub async fn operator_runs(&self, tag: &str) -> Result<()> {
+        let path = "jsonpath={.items[*].spec.containers[*].image}";
+        eventually(PATIENCE, &format!("the operator runs from {tag}"), || async {
+            let seen = self.kubectl(&["get", "pods", "-n", OPERATOR, "-o", path])?;
+            let all = seen.split_whitespace().all(|image| image.ends_with(&format!(":{tag}")));
+            if all && !seen.is_empty() { Ok(Some(())) } else { Err(anyhow!("{seen}")) }
+        })
+        .await
     }
 
     /// Waits until a node's kubelet has lost the driver.
