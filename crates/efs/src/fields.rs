@@ -14,6 +14,9 @@ const DRIVER: Writer = Writer::Controller(driver::NAME);
 pub(crate) const FIELDS: &[Field] = &[
     Field::of("SharedVolume", "spec.fileSystemID", Writer::User),
     Field::of("SharedVolume", "spec.accessPointID", Writer::User),
+    Field::of("SharedVolume", "spec.readOnly", Writer::User),
+    Field::of("SharedVolume", "spec.mountOptions", Writer::User),
+    Field::of("SharedVolume", "spec.claimName", Writer::User),
     Field::of("SharedVolume", "metadata.finalizers", VOLUMES),
     Field::of("SharedVolume", "status.phase", VOLUMES),
     Field::of("SharedVolume", "status.message", VOLUMES),

@@ -68,17 +68,21 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
     let data = (text(), prop::option::of(text()))
         .prop_map(|(file_system, access_point)| Data { file_system, access_point });
     let claim = (key(), prop::option::of(uid())).prop_map(|(key, uid)| ClaimReference { key, uid });
-    let head = (text(), identity(), text(), data);
+    let head = (text(), identity(), text(), data, texts(), texts());
     (head, prop::option::of(claim), marks(), prop::option::of(timestamp()), texts()).prop_map(
-        |((name, identity, handle, data), claim, marks, deleting, finalizers)| VolumeFacts {
-            name,
-            identity,
-            handle,
-            data,
-            claim,
-            marks,
-            deleting,
-            finalizers,
+        |((name, identity, handle, data, options, made_with), claim, marks, deleting, finalizers)| {
+            VolumeFacts {
+                name,
+                identity,
+                handle,
+                data,
+                options,
+                made_with,
+                claim,
+                marks,
+                deleting,
+                finalizers,
+            }
         },
     )
 }
@@ -109,7 +113,7 @@ fn driver_facts() -> impl Strategy<Value = DriverFacts> {
 fn volumes_world() -> impl Strategy<Value = volumes::World> {
     (
         seen(prop::collection::vec(volume(), 0..3)),
-        seen(prop::option::of(claim())),
+        seen(prop::collection::vec(claim(), 0..3)),
         prop::option::of(seen(texts())),
         any::<bool>(),
         seen(prop::option::of(prop::collection::btree_map(text(), text(), 0..3))),
@@ -118,11 +122,11 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
         seen(prop::option::of(driver_facts())),
     )
         .prop_map(|seen| {
-            let (volumes, claim, pods, namespace_ends, namespace_labels, file_systems, duplicates, driver) =
+            let (volumes, claims, pods, namespace_ends, namespace_labels, file_systems, duplicates, driver) =
                 seen;
             volumes::World {
                 volumes,
-                claim,
+                claims,
                 pods,
                 namespace_ends,
                 namespace_labels,

@@ -25,6 +25,8 @@ mod harness;
 mod names;
 #[path = "efs/objects.rs"]
 mod objects;
+#[path = "efs/options.rs"]
+mod options;
 #[path = "efs/quiet.rs"]
 mod quiet;
 #[path = "efs/repair.rs"]

@@ -8,6 +8,7 @@ use super::access::Verdict;
 use super::facts::{ClaimFacts, VolumeFacts};
 use super::pair::Pair;
 use super::world::World;
+use crate::kinds::CLAIM;
 use crate::message::{list, some};
 
 /// What keeps a pair from vanishing.
@@ -69,9 +70,13 @@ pub(super) fn deleting(world: &World, pair: Pair<'_>, blocked: Option<&Blocked>)
 }
 
 pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Report {
-    let message = format!(
-        "{thing} exists and does not belong to this SharedVolume; it is left alone. Delete or rename it, or give this SharedVolume another name"
-    );
+    let remedy = if thing.kind == CLAIM {
+        "Delete it, set another spec.claimName here, or give this SharedVolume another name"
+    } else {
+        "Delete or rename it, or give this SharedVolume another name"
+    };
+    let message =
+        format!("{thing} exists and does not belong to this SharedVolume; it is left alone. {remedy}");
     report(world, pair, not_ready(SharedVolumeReason::Conflict, message).warning())
 }
 

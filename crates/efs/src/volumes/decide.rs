@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
+use aquifer_base::Uid;
 use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
 use super::access::{self, Tenancy, Verdict};
 use super::claim::claim_intent;
 use super::conditions::{self, Blocked, Remains};
-use super::data::Data;
 use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
-use super::names::{claim_name, volume_name};
+use super::names::volume_name;
 use super::pair::{Found, Pair, begun_pair, classify, live_pair, serving_pair};
 use super::volume::volume_intent;
+use super::wish::Wish;
 use super::world::World;
 use super::{LINGERING, OVERDUE, Subject};
 use crate::kinds::{CLAIM, VOLUME};
@@ -29,8 +30,7 @@ const VANISHING: Duration = Duration::from_secs(3);
 const PROTECTION: [&str; 2] = ["kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"];
 
 pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Timestamp) -> Plan {
-    let wanted = subject.object.as_ref().filter(|shared| shared.deleting.is_none());
-    let Some(data) = wanted.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
+    let Some(wish) = Wish::of(subject) else {
         return without_wish(subject, world, now);
     };
     let case = access::Case {
@@ -39,16 +39,16 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
         namespace: &subject.key.namespace,
         labels: &world.namespace_labels,
     };
-    let verdict = case.judge(&data);
-    let found = classify(subject, &world.claim, &world.volumes);
-    let serving = found.as_ref().and_then(|found| serving_pair(subject, found, &data));
+    let verdict = case.judge(&wish.data);
+    let found = classify(subject, &world.claims, &world.volumes);
+    let serving = found.as_ref().and_then(|found| serving_pair(subject, found, &wish));
     let mut plan = match (&found, serving) {
         (None, _) => undecided(subject, world),
         // What serves goes on serving, whatever has been revoked. What is in the way of a name of ours comes first.
         (Some(found), Some((volume, claim))) if found.foreign.is_empty() => {
-            keep(subject, world, found, volume, claim, &data)
+            keep(subject, world, found, (volume, claim), &wish)
         }
-        (Some(found), _) => serve(subject, world, found, &data, &verdict, now),
+        (Some(found), _) => serve(subject, world, found, &wish, &verdict, now),
     };
     if let Some(report) = &mut plan.status {
         report.set(conditions::allowed(&verdict, serving.is_some()));
@@ -58,7 +58,7 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
 
 /// It is gone, it is being deleted, or nobody knows what it wants.
 fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
-    let Some(found) = classify(subject, &world.claim, &world.volumes) else {
+    let Some(found) = classify(subject, &world.claims, &world.volumes) else {
         return undecided(subject, world);
     };
     let Some(shared) = &subject.object else {
@@ -70,12 +70,12 @@ fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
     Plan::none().status(conditions::invalid(world, found.pair()))
 }
 
-/// Makes a pair for the data that it wants, where it has none that serves.
+/// Makes the pair that it wants, where it has none that serves.
 fn serve(
     subject: &Subject,
     world: &World,
     found: &Found<'_>,
-    data: &Data,
+    wish: &Wish,
     verdict: &Verdict,
     now: Timestamp,
 ) -> Plan {
@@ -97,13 +97,13 @@ fn serve(
         }
         Verdict::Unknown(..) => return Plan::none(), // a matter of moments
     }
-    if let Some(begun) = begun_pair(subject, found, data) {
+    if let Some(begun) = begun_pair(subject, found, wish) {
         if world.namespace_ends {
             // A new namespace of the same name would not wake us.
             let report = conditions::namespace_ends(world, found.pair());
             return Plan::none().wake_after(IN_THE_WAY).status(report);
         }
-        let [volume_step, claim_step] = make(subject, data, begun);
+        let [volume_step, claim_step] = make(subject, wish, begun);
         // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(conditions::provisioning(world, found.pair()));
@@ -112,17 +112,17 @@ fn serve(
 }
 
 /// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; so does a volume of its own or of
-/// aws-efs-operator's that is bound to the claim at our name. All else serves nobody and goes, whatever is in the way: half a pair, what
+/// aws-efs-operator's that is bound to a claim at a name of ours. All else serves nobody and goes, whatever is in the way: half a pair, what
 /// is being deleted already, and what an earlier SharedVolume of this name has left.
 fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: Timestamp) -> Plan {
     let kept = live_pair(subject, found);
     let mut rest = kept.map_or_else(|| found.clone(), |kept| found.without(kept));
-    let standing = world.claim.known().and_then(Option::as_ref);
-    let standing = standing.map(|claim| &claim.identity.uid);
+    let standing: Vec<&Uid> =
+        world.claims.known().into_iter().flatten().map(|claim| &claim.identity.uid).collect();
     // Pods may use it, whoever owns the claim now. Not so what an earlier SharedVolume has left.
     rest.volumes.retain(|volume| {
         let stays = found.is_ours(volume) || volume.marks.owner_uid.is_none();
-        !(stays && standing.is_some() && volume.bound_to() == standing)
+        !(stays && volume.bound_to().is_some_and(|uid| standing.contains(&uid)))
     });
     let rest = &rest;
     // What is in the way of a pair that may not be made is of no interest yet.
@@ -141,7 +141,7 @@ fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: 
 
 /// Something is not known: nothing is done, and the status says what is missing unless it is only a matter of moments.
 fn undecided(subject: &Subject, world: &World) -> Plan {
-    match (world.claim.why().or(world.volumes.why()), &subject.object) {
+    match (world.claims.why().or(world.volumes.why()), &subject.object) {
         (Some(why @ (Why::NotServed | Why::Unreachable(_))), Some(shared)) => {
             Plan::none().status(conditions::pair_unknown(world, &shared.status, why))
         }
@@ -182,8 +182,8 @@ fn deleting(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp)
 
 /// When to look again at a pair that goes. Its end wakes us anyway; one that is slow to go is not looked at all the time.
 fn recheck(found: &Found<'_>, now: Timestamp) -> Duration {
-    let claim = found.claim.map(|claim| claim.deleting);
-    let mut deleting = found.volumes.iter().map(|volume| volume.deleting).chain(claim);
+    let claims = found.claims.iter().map(|claim| claim.deleting);
+    let mut deleting = found.volumes.iter().map(|volume| volume.deleting).chain(claims);
     let slow = deleting.any(|since| lingers(since, now, LINGERING));
     if slow { BLOCKED } else { VANISHING }
 }
@@ -193,17 +193,13 @@ fn keep(
     subject: &Subject,
     world: &World,
     found: &Found<'_>,
-    volume: &VolumeFacts,
-    claim: &ClaimFacts,
-    data: &Data,
+    (volume, claim): (&VolumeFacts, &ClaimFacts),
+    wish: &Wish,
 ) -> Plan {
     let pair = Pair { volume: Some(volume), claim: Some(claim) };
-    let leftovers = found
-        .volumes
-        .iter()
-        .filter(|other| other.identity.uid != volume.identity.uid && other.deleting.is_none());
-    let mut steps = Vec::from(make(subject, data, pair));
-    steps.extend(leftovers.map(|other| Step::delete(VOLUME.at("", &other.name), other.identity.clone())));
+    let mut steps = Vec::from(make(subject, wish, pair));
+    let (volumes, claims) = deletions(&found.without((volume, claim)), Step::delete);
+    steps.extend(volumes.into_iter().chain(claims));
     let bound = claim.phase == ClaimPhase::Bound && volume.bound_to() == Some(&claim.identity.uid);
     let report = if bound {
         conditions::ready(world, volume, claim, had_trouble(subject))
@@ -222,18 +218,18 @@ fn had_trouble(subject: &Subject) -> bool {
 }
 
 /// The steps that make volume and claim, or repair them. An adopted volume keeps the handle that it was made with.
-fn make(subject: &Subject, data: &Data, pair: Pair<'_>) -> [Step; 2] {
+fn make(subject: &Subject, wish: &Wish, pair: Pair<'_>) -> [Step; 2] {
     let key = &subject.key;
     let name = pair.volume.map_or_else(|| volume_name(key), |volume| volume.name.clone());
-    let handle = pair.volume.map_or_else(|| data.handle(), |volume| volume.handle.clone());
+    let handle = pair.volume.map_or_else(|| wish.data.handle(), |volume| volume.handle.clone());
     let volume_step = Step::apply(
         VOLUME.at("", &name),
-        volume_intent(key, &name, &handle),
+        volume_intent(key, &name, &handle, wish),
         Expect::seen(pair.volume.map(|volume| &volume.identity)),
     );
     let claim_step = Step::apply(
-        CLAIM.at(&key.namespace, &claim_name(key)),
-        claim_intent(key, &name),
+        CLAIM.at(&key.namespace, &wish.claim),
+        claim_intent(key, &wish.claim, &name),
         Expect::seen(pair.claim.map(|claim| &claim.identity)),
     );
     [volume_step, claim_step]
@@ -254,11 +250,17 @@ fn tear_down(world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
 /// Volumes first: they wait for their claim anyway, but a claim that goes changes its volume, which would then have to be
 /// looked at again.
 fn delete_all(plan: Plan, found: &Found<'_>, delete: impl Fn(ObjectRef, Identity) -> Step) -> Plan {
-    let claim = found.claim.filter(|claim| claim.deleting.is_none());
-    let claim = claim.map(|claim| delete(CLAIM.key(&claim.key), claim.identity.clone()));
+    let (volumes, claims) = deletions(found, delete);
+    plan.stage(volumes).stage(claims)
+}
+
+/// The steps that delete what is not being deleted yet: volumes, and claims.
+fn deletions(found: &Found<'_>, delete: impl Fn(ObjectRef, Identity) -> Step) -> (Vec<Step>, Vec<Step>) {
     let volumes = found.volumes.iter().filter(|volume| volume.deleting.is_none());
     let volumes = volumes.map(|volume| delete(VOLUME.at("", &volume.name), volume.identity.clone()));
-    plan.stage(volumes.collect()).stage(claim.into_iter().collect())
+    let claims = found.claims.iter().filter(|claim| claim.deleting.is_none());
+    let claims = claims.map(|claim| delete(CLAIM.key(&claim.key), claim.identity.clone()));
+    (volumes.collect(), claims.collect())
 }
 
 /// What keeps the pair from vanishing, once it has had time to. Pods and strangers' finalizers are named soon; that only
@@ -269,13 +271,14 @@ fn blocked(world: &World, found: &Found<'_>, now: Timestamp) -> Option<Blocked> 
         let strange = finalizers.iter().any(|name| !PROTECTION.contains(&name.as_str()));
         lingers(deleting, now, if strange { LINGERING } else { OVERDUE })
     };
-    if let Some(claim) = found.claim {
+    if !found.claims.is_empty() {
         let pods = match world.pods.as_ref()? {
             Seen::Known { value, .. } => value.clone(),
             Seen::Unknown(_) => Vec::new(),
         };
-        let reported = !pods.is_empty() || held(claim.deleting, &claim.finalizers);
-        return reported.then(|| Blocked::Claim { pods, finalizers: claim.finalizers.clone() });
+        let claim = found.claims.iter().find(|claim| held(claim.deleting, &claim.finalizers));
+        let claim = claim.or(found.claims.first().filter(|_| !pods.is_empty()))?;
+        return Some(Blocked::Claim { pods, finalizers: claim.finalizers.clone() });
     }
     let volume = found.volumes.iter().find(|volume| held(volume.deleting, &volume.finalizers))?;
     Some(Blocked::Volume { name: volume.name.clone(), finalizers: volume.finalizers.clone() })

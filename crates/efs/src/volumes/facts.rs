@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::data::Data;
+use super::volume::{MOUNT_OPTIONS, SEPARATOR};
+use super::wish::Wish;
 use crate::names::labels;
 
 /// The annotation that Kubernetes puts on a claim when it has bound it.
@@ -36,6 +38,10 @@ pub struct VolumeFacts {
     pub handle: String,
     /// What it holds.
     pub data: Data,
+    /// The options that it is mounted with, sorted.
+    pub options: Vec<String>,
+    /// The options that we have made it with, sorted.
+    pub made_with: Vec<String>,
     /// The claim that it is for.
     pub claim: Option<ClaimReference>,
     /// Whose it is.
@@ -118,6 +124,9 @@ impl VolumeFacts {
     pub(super) fn of(object: &Object) -> Self {
         let handle = object.text("/spec/csi/volumeHandle");
         let options = object.at("/spec/mountOptions").and_then(Value::as_array);
+        let options = options.into_iter().flatten().filter_map(Value::as_str);
+        let made_with = object.annotation(MOUNT_OPTIONS).unwrap_or_default();
+        let made_with = made_with.split(SEPARATOR).filter(|option| !option.is_empty());
         let claim = object.at("/spec/claimRef").map(|_| ClaimReference {
             key: Key::namespaced(object.text("/spec/claimRef/namespace"), object.text("/spec/claimRef/name")),
             uid: Some(object.text("/spec/claimRef/uid")).filter(|uid| !uid.is_empty()).map(Uid::new),
@@ -126,12 +135,31 @@ impl VolumeFacts {
             name: object.name().to_owned(),
             identity: object.identity(),
             handle: handle.to_owned(),
-            data: Data::held(handle, options.into_iter().flatten().filter_map(Value::as_str)),
+            data: Data::held(handle, options.clone()),
+            options: sorted(options),
+            made_with: sorted(made_with),
             claim,
             marks: OwnerMarks::of(object),
             deleting: object.deleting_since(),
             finalizers: finalizers(object),
         }
+    }
+
+    /// Whether it is as the wish says, the claim that it is for apart. Who asks for no options gets what is there, unless we have made it
+    /// with some: the options of a volume that was taken over are not ours to judge.
+    pub(super) fn fits(&self, wish: &Wish) -> bool {
+        let as_asked = self.made_with == wish.options;
+        // The mark may be damaged.
+        let as_mounted = !wish.options.is_empty() && self.options == wish.options;
+        self.data == wish.data && (as_asked || as_mounted)
+    }
+
+    /// Whether it is for the claim of this name, or for no certain one.
+    pub(super) fn may_be_for(&self, key: &Key, claim: &str) -> bool {
+        let is_it = |reference: &ClaimReference| {
+            reference.key.namespace == key.namespace && *reference.key.name == *claim
+        };
+        self.claim.as_ref().is_none_or(is_it)
     }
 
     /// The uid of the claim that it is bound to.
@@ -175,6 +203,13 @@ impl DriverFacts {
         let reason = ComponentReason::parse(text("reason"));
         Some(Self { ready: state, reason, message: text("message").to_owned() })
     }
+}
+
+fn sorted<'a>(options: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut options: Vec<String> = options.map(str::to_owned).collect();
+    options.sort_unstable();
+    options.dedup();
+    options
 }
 
 fn finalizers(object: &Object) -> Vec<String> {

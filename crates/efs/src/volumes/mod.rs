@@ -1,8 +1,8 @@
 //! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
 //!
 //! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `access` says whether the
-//! administrator allows it, `ownership` whose a volume or claim is, `pair` what of them serves. `facts` reads objects; `volume` and
-//! `claim` are what we make.
+//! administrator allows it, `ownership` whose a volume or claim is, `pair` what of them serves the `wish`. `facts` reads objects; `volume`
+//! and `claim` are what we make.
 
 mod absence;
 mod access;
@@ -18,6 +18,7 @@ mod pair;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod wish;
 mod world;
 
 use aquifer_api::efs::{SharedVolumeSpec, SharedVolumeStatus};
@@ -94,6 +95,7 @@ impl Controller for Volumes {
                 .named_by(owner_selector)
                 .marked(UPSTREAM_MARKS)
                 .marked(facts::BIND_COMPLETED)
+                .topics(|claim| vec![claims_topic(claim.namespace(), claim.text("/spec/volumeName"))])
                 .keep(&["/spec", "/status/phase"]),
             Watch::new(NAMESPACE, |namespace| Wakes::Topic(namespace_topic(namespace.name())))
                 .facts(|namespace| json!({LABELS: namespace.at("/metadata/labels")})),
@@ -140,6 +142,11 @@ fn namespace_topic(namespace: &str) -> String {
     format!("namespace/{namespace}")
 }
 
+/// The topic of the claims of a namespace that ask for a volume.
+fn claims_topic(namespace: &str, volume: &str) -> String {
+    format!("claims/{namespace}/{volume}")
+}
+
 /// Whom a volume or claim belongs to: our annotation, or the labels of aws-efs-operator where that is missing.
 fn wake_owner(child: &Object) -> Wakes {
     let ours = aquifer_engine::owner_key(child);
@@ -147,7 +154,9 @@ fn wake_owner(child: &Object) -> Wakes {
         let (namespace, name) = (child.label(labels::OWNER_NAMESPACE)?, child.label(labels::OWNER_NAME)?);
         Some(Key::namespaced(namespace, name))
     };
-    ours.or_else(upstream).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
+    // Users write the marks of claims: one cannot be of a SharedVolume in another namespace.
+    let near = |key: &Key| child.namespace().is_empty() || *key.namespace == *child.namespace();
+    ours.or_else(upstream).filter(near).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
 }
 
 /// The group of the SharedVolumes of one namespace that mean the same data.

@@ -15,6 +15,7 @@ use crate::names::{driver, labels};
 
 mod access;
 mod plans;
+mod wishes;
 
 const FS: &str = "fs-0123456789abcdef0";
 const AP: &str = "fsap-0123456789abcdef0";

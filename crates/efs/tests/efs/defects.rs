@@ -50,6 +50,7 @@ async fn defect_2_recreated_with_other_ids_while_the_old_volume_was_dying_it_got
         SharedVolumeSpec {
             file_system_id: FILE_SYSTEM.into(),
             access_point_id: Some(OTHER_ACCESS_POINT.into()),
+            ..SharedVolumeSpec::default()
         },
     );
     let taken = tenant.shared_volumes().create(&PostParams::default(), &body).await;

@@ -224,7 +224,7 @@ fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
     let unknown = || Why::NotSynced;
     let world = crate::volumes::World {
         volumes: Seen::Unknown(unknown()),
-        claim: Seen::Unknown(unknown()),
+        claims: Seen::Unknown(unknown()),
         pods: None,
         namespace_ends: false,
         namespace_labels: Seen::Unknown(unknown()),
