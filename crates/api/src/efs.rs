@@ -204,14 +204,18 @@ aquifer_base::reasons! {
         Revoked,
         /// Whether it is allowed is not known: SharedFileSystems cannot be read.
         AllowedUnknown,
+        /// Not Ready: the driver is being removed, so that nothing new is made.
+        DriverRemoved,
         /// Not Ready: the namespace is being deleted.
         Terminating,
         /// Ready is not known: volumes, claims or SharedFileSystems cannot be read.
         Unknown,
         /// Duplicate: another SharedVolume of the namespace means the same data.
         SameAccessPoint,
-        /// DriverReady.
+        /// DriverReady: the node plugin serves on all nodes that it is meant for.
         DriverRunning,
+        /// DriverReady: the node plugin serves on some nodes; pods on the others wait.
+        DriverPartlyRunning,
         /// Whether the driver is ready is not known: another owner manages it.
         DriverExternal,
         /// Not DriverReady.

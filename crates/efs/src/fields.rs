@@ -40,6 +40,7 @@ pub(crate) const FIELDS: &[Field] = &[
     Field::of_object("Component", COMPONENT, "status.message", DRIVER),
     Field::of_object("Component", COMPONENT, "status.observedGeneration", DRIVER),
     Field::of_object("Component", COMPONENT, "status.objects", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.nodes", DRIVER),
     Field::of_object("Component", COMPONENT, "status.reserved", DRIVER),
     Field::of_object("Component", COMPONENT, "status.conditions[Ready]", DRIVER),
     Field::of_object("Component", COMPONENT, "status.conditions[NodesReady]", DRIVER),

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts};
 use crate::manifests::{DriverConfig, Images};
 use crate::volumes::{
-    self, AccessPoints, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts,
+    self, AccessPoints, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts, Nodes,
     OwnerMarks, VolumeFacts,
 };
 
@@ -69,20 +69,26 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
         .prop_map(|(file_system, access_point)| Data { file_system, access_point });
     let claim = (key(), prop::option::of(uid())).prop_map(|(key, uid)| ClaimReference { key, uid });
     let head = (text(), identity(), text(), data, texts(), texts());
-    (head, prop::option::of(claim), marks(), prop::option::of(timestamp()), texts()).prop_map(
-        |((name, identity, handle, data, options, made_with), claim, marks, deleting, finalizers)| {
-            VolumeFacts {
-                name,
-                identity,
-                handle,
-                data,
-                options,
-                made_with,
-                claim,
-                marks,
-                deleting,
-                finalizers,
-            }
+    let times = (prop::option::of(timestamp()), prop::option::of(timestamp()));
+    (head, prop::option::of(claim), marks(), times, texts()).prop_map(
+        |(
+            (name, identity, handle, data, options, made_with),
+            claim,
+            marks,
+            (since, deleting),
+            finalizers,
+        )| VolumeFacts {
+            name,
+            identity,
+            handle,
+            data,
+            options,
+            made_with,
+            claim,
+            marks,
+            since,
+            deleting,
+            finalizers,
         },
     )
 }
@@ -106,14 +112,23 @@ fn claim() -> impl Strategy<Value = ClaimFacts> {
 
 fn driver_facts() -> impl Strategy<Value = DriverFacts> {
     let state = prop_oneof![Just(State::True), Just(State::False), Just(State::Unknown)];
-    let reason = prop::option::of(prop::sample::select(ComponentReason::ALL));
-    (state, reason, text()).prop_map(|(ready, reason, message)| DriverFacts { ready, reason, message })
+    let reason = || prop::option::of(prop::sample::select(ComponentReason::ALL));
+    let nodes = (any::<i64>(), any::<i64>()).prop_map(|(wanted, ready)| Nodes { wanted, ready });
+    (any::<bool>(), prop::option::of(state), reason(), reason(), prop::option::of(nodes)).prop_map(
+        |(unwanted, installed, reason, nodes_ready, nodes)| DriverFacts {
+            unwanted,
+            installed,
+            reason,
+            nodes_ready,
+            nodes,
+        },
+    )
 }
 
 fn volumes_world() -> impl Strategy<Value = volumes::World> {
     (
         seen(prop::collection::vec(volume(), 0..3)),
-        seen(prop::collection::vec(claim(), 0..3)),
+        (seen(prop::collection::vec(claim(), 0..3)), prop::option::of(seen(prop::option::of(timestamp())))),
         prop::option::of(seen(texts())),
         any::<bool>(),
         seen(prop::option::of(prop::collection::btree_map(text(), text(), 0..3))),
@@ -122,11 +137,20 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
         seen(prop::option::of(driver_facts())),
     )
         .prop_map(|seen| {
-            let (volumes, claims, pods, namespace_ends, namespace_labels, file_systems, duplicates, driver) =
-                seen;
+            let (
+                volumes,
+                (claims, claims_made),
+                pods,
+                namespace_ends,
+                namespace_labels,
+                file_systems,
+                duplicates,
+                driver,
+            ) = seen;
             volumes::World {
                 volumes,
                 claims,
+                claims_made,
                 pods,
                 namespace_ends,
                 namespace_labels,

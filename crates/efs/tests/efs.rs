@@ -29,8 +29,12 @@ mod objects;
 mod options;
 #[path = "efs/quiet.rs"]
 mod quiet;
+#[path = "efs/removal.rs"]
+mod removal;
 #[path = "efs/repair.rs"]
 mod repair;
+#[path = "efs/restore.rs"]
+mod restore;
 #[path = "efs/rights.rs"]
 mod rights;
 #[path = "efs/stale.rs"]

@@ -7,16 +7,16 @@ use aquifer_base::Uid;
 use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
-use super::access::{self, Tenancy, Verdict};
+use super::access::{self, Verdict};
 use super::claim::claim_intent;
 use super::conditions::{self, Blocked, Remains};
 use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
 use super::names::volume_name;
-use super::pair::{Found, Pair, begun_pair, classify, live_pair, serving_pair};
+use super::pair::{Found, Pair, begun_pair, classify, live_pair, predecessors, restored_pair, serving_pair};
 use super::volume::volume_intent;
 use super::wish::Wish;
 use super::world::World;
-use super::{LINGERING, OVERDUE, Subject};
+use super::{LINGERING, OVERDUE, Subject, Volumes};
 use crate::kinds::{CLAIM, VOLUME};
 
 /// How often pods that hold a claim are looked at: their names in the message should be true.
@@ -29,26 +29,46 @@ const VANISHING: Duration = Duration::from_secs(3);
 /// What Kubernetes itself puts on every volume and claim, and takes off when nothing uses it.
 const PROTECTION: [&str; 2] = ["kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"];
 
-pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Timestamp) -> Plan {
+/// The time, and how long what an earlier SharedVolume has left stays.
+#[derive(Clone, Copy)]
+struct Clock {
+    now: Timestamp,
+    grace: Duration,
+}
+
+impl Clock {
+    /// How much longer something stays that is as it is since then; none when its time is over.
+    fn left(self, since: Option<Timestamp>) -> Option<Duration> {
+        // One that another clock has made later than now is as young as can be.
+        let age = Duration::try_from(self.now.duration_since(since?)).unwrap_or_default();
+        self.grace.checked_sub(age).filter(|left| !left.is_zero())
+    }
+}
+
+pub(super) fn decide(subject: &Subject, world: &World, settings: &Volumes, now: Timestamp) -> Plan {
+    let clock = Clock { now, grace: settings.grace };
     let Some(wish) = Wish::of(subject) else {
-        return without_wish(subject, world, now);
+        return without_wish(subject, world, clock);
     };
     let case = access::Case {
-        tenancy,
+        tenancy: settings.tenancy,
         file_systems: &world.file_systems,
         namespace: &subject.key.namespace,
         labels: &world.namespace_labels,
     };
     let verdict = case.judge(&wish.data);
     let found = classify(subject, &world.claims, &world.volumes);
-    let serving = found.as_ref().and_then(|found| serving_pair(subject, found, &wish));
+    let serving = found.as_ref().and_then(|found| {
+        let restored = || restored_pair(subject, found, &wish).filter(|_| verdict.allows());
+        serving_pair(subject, found, &wish).or_else(restored)
+    });
     let mut plan = match (&found, serving) {
         (None, _) => undecided(subject, world),
         // What serves goes on serving, whatever has been revoked. What is in the way of a name of ours comes first.
         (Some(found), Some((volume, claim))) if found.foreign.is_empty() => {
             keep(subject, world, found, (volume, claim), &wish)
         }
-        (Some(found), _) => serve(subject, world, found, &wish, &verdict, now),
+        (Some(found), _) => serve(subject, world, found, &wish, &verdict, clock),
     };
     if let Some(report) = &mut plan.status {
         report.set(conditions::allowed(&verdict, serving.is_some()));
@@ -57,15 +77,15 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
 }
 
 /// It is gone, it is being deleted, or nobody knows what it wants.
-fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
+fn without_wish(subject: &Subject, world: &World, clock: Clock) -> Plan {
     let Some(found) = classify(subject, &world.claims, &world.volumes) else {
         return undecided(subject, world);
     };
     let Some(shared) = &subject.object else {
-        return orphans(&found, now);
+        return orphans(world, &found, clock);
     };
     if shared.deleting.is_some() {
-        return deleting(subject, world, &found, now);
+        return deleting(subject, world, &found, clock.now);
     }
     Plan::none().status(conditions::invalid(world, found.pair()))
 }
@@ -77,11 +97,11 @@ fn serve(
     found: &Found<'_>,
     wish: &Wish,
     verdict: &Verdict,
-    now: Timestamp,
+    clock: Clock,
 ) -> Plan {
     // First, so that nothing in the way protects half a pair that is not allowed.
     if let Verdict::Denied(said) = verdict {
-        return refuse(subject, world, found, said, now);
+        return refuse(subject, world, found, said, clock);
     }
     if let Some(thing) = found.foreign.first() {
         return Plan::none().wake_after(IN_THE_WAY).status(conditions::conflict(world, found.pair(), thing));
@@ -90,7 +110,7 @@ fn serve(
         Verdict::Allowed { .. } | Verdict::Unrestricted | Verdict::Denied(_) => {}
         // Nothing is torn down for a change that may not be allowed; what has begun to go is finished.
         Verdict::Unknown(..) if found.is_leaving() && live_pair(subject, found).is_none() => {
-            return tear_down(world, found, now);
+            return tear_down(world, found, clock.now);
         }
         Verdict::Unknown(what, why @ (Why::NotServed | Why::Unreachable(_))) => {
             return Plan::none().status(conditions::unknown(world, found.pair(), what, why));
@@ -103,19 +123,32 @@ fn serve(
             let report = conditions::namespace_ends(world, found.pair());
             return Plan::none().wake_after(IN_THE_WAY).status(report);
         }
+        if !found.remains() && is_driver_unwanted(world) {
+            return Plan::none().status(conditions::driver_removed(world, found.pair()));
+        }
         let [volume_step, claim_step] = make(subject, wish, begun);
         // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(conditions::provisioning(world, found.pair()));
     }
-    tear_down(world, found, now)
+    tear_down(world, found, clock.now)
+}
+
+/// Whether the driver shall go: then nothing new is made.
+fn is_driver_unwanted(world: &World) -> bool {
+    world.driver.present().is_some_and(|driver| driver.unwanted)
 }
 
 /// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; so does a volume of its own or of
 /// aws-efs-operator's that is bound to a claim at a name of ours. All else serves nobody and goes, whatever is in the way: half a pair, what
 /// is being deleted already, and what an earlier SharedVolume of this name has left.
-fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: Timestamp) -> Plan {
-    let kept = live_pair(subject, found);
+fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, clock: Clock) -> Plan {
+    let now = clock.now;
+    let own = live_pair(subject, found);
+    // What allows a restored pair may be restored after it.
+    let restored = predecessors(subject, found).find_map(|pair| Some((pair, clock.left(pair.0.since)?)));
+    let waits = restored.filter(|_| own.is_none() && !is_driver_unwanted(world));
+    let kept = own.or(waits.map(|(pair, _)| pair));
     let mut rest = kept.map_or_else(|| found.clone(), |kept| found.without(kept));
     let standing: Vec<&Uid> =
         world.claims.known().into_iter().flatten().map(|claim| &claim.identity.uid).collect();
@@ -126,17 +159,19 @@ fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: 
     });
     let rest = &rest;
     // What is in the way of a pair that may not be made is of no interest yet.
-    let remains = match kept {
-        Some(_) => Remains::Stays,
-        None if rest.remains() => Remains::Goes,
-        None => Remains::Nothing,
+    let remains = match (own, waits) {
+        (Some(_), _) => Remains::Stays,
+        (None, Some(_)) => Remains::Waits,
+        (None, None) if rest.remains() => Remains::Goes,
+        (None, None) => Remains::Nothing,
     };
     let report = conditions::not_allowed(world, found.pair(), said, remains);
+    let plan = waits.map_or_else(Plan::none, |(_, left)| Plan::none().wake_after(left));
     if !rest.remains() {
-        return Plan::none().status(report);
+        return plan.status(report);
     }
     let wake = if blocked(world, rest, now).is_some() { BLOCKED } else { recheck(rest, now) };
-    delete_all(Plan::none().hold(), rest, Step::delete).wake_after(wake).status(report)
+    delete_all(plan.hold(), rest, Step::delete).wake_after(wake).status(report)
 }
 
 /// Something is not known: nothing is done, and the status says what is missing unless it is only a matter of moments.
@@ -149,10 +184,24 @@ fn undecided(subject: &Subject, world: &World) -> Plan {
     }
 }
 
-/// The SharedVolume is gone although its finalizer should have kept it: what it left behind goes too.
-fn orphans(found: &Found<'_>, now: Timestamp) -> Plan {
-    let plan = delete_all(Plan::none(), found, Step::delete);
-    if found.remains() { plan.wake_after(recheck(found, now)) } else { plan }
+/// The SharedVolume is gone although its finalizer should have kept it: what it left behind goes too. Not at once when it is young: it may
+/// have been restored before its SharedVolume.
+fn orphans(world: &World, found: &Found<'_>, clock: Clock) -> Plan {
+    if !found.remains() {
+        return Plan::none();
+    }
+    let claims_made = match &world.claims_made {
+        Some(Seen::Unknown(_)) => return Plan::none(), // it is being read
+        Some(Seen::Known { value, .. }) => *value,
+        None => None,
+    };
+    let youngest = found.volumes.iter().filter_map(|volume| volume.since).chain(claims_made).max();
+    // What has begun to go cannot be adopted any more.
+    let may_be_adopted = !found.is_leaving() && !is_driver_unwanted(world);
+    if let Some(left) = clock.left(youngest).filter(|_| may_be_adopted) {
+        return Plan::none().wake_after(left);
+    }
+    delete_all(Plan::none(), found, Step::delete).wake_after(recheck(found, clock.now))
 }
 
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone is it released.

@@ -12,6 +12,7 @@ mod data;
 mod decide;
 mod facts;
 mod names;
+mod nodes;
 mod owner;
 mod ownership;
 mod pair;
@@ -21,11 +22,13 @@ mod volume;
 mod wish;
 mod world;
 
+use std::time::Duration;
+
 use aquifer_api::efs::{SharedVolumeSpec, SharedVolumeStatus};
 use aquifer_engine::{Controller, Key, Kind, Object, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fields::FIELDS;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
@@ -35,6 +38,7 @@ pub use access::{AccessPoints, FileSystemFacts, Tenancy};
 pub use data::Data;
 pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};
 pub use names::{claim_name, volume_name};
+pub use nodes::Nodes;
 pub use world::World;
 
 use owner::owner_selector;
@@ -49,6 +53,9 @@ const OVERDUE: i64 = 120;
 /// pairs are deleted at once Kubernetes needs more than a minute; `aquifer efs uninstall` waits for two.
 const UNSEEN: i64 = 90;
 
+/// How long what a SharedVolume has left stays; see [`Volumes::grace`].
+const GRACE: Duration = Duration::from_hours(1);
+
 /// Where the labels of a namespace are kept: what is looked at of it is nothing else.
 const LABELS: &str = "labelsOfNamespace";
 
@@ -58,10 +65,19 @@ type Subject = aquifer_engine::Subject<SharedVolumeSpec, SharedVolumeStatus>;
 pub const NAME: &str = "aquifer-efs-volumes";
 
 /// The controller.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Volumes {
     /// Who may use a file system that no SharedFileSystem names.
     pub tenancy: Tenancy,
+    /// How long a volume and claim stay whose SharedVolume is missing, counted from when they were made or bound: a restore may bring it
+    /// later.
+    pub grace: Duration,
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        Self { tenancy: Tenancy::default(), grace: GRACE }
+    }
 }
 
 #[async_trait]
@@ -89,7 +105,7 @@ impl Controller for Volumes {
                 .labelled(&owned)
                 .named_by(owner_selector)
                 .marked(UPSTREAM_MARKS)
-                .keep(&["/spec"]),
+                .keep(&["/spec", "/status/lastPhaseTransitionTime"]),
             Watch::new(CLAIM, wake_owner)
                 .labelled(&owned)
                 .named_by(owner_selector)
@@ -99,7 +115,7 @@ impl Controller for Volumes {
                 .keep(&["/spec", "/status/phase"]),
             Watch::new(NAMESPACE, |namespace| Wakes::Topic(namespace_topic(namespace.name())))
                 .facts(|namespace| json!({LABELS: namespace.at("/metadata/labels")})),
-            Watch::new(COMPONENT, |_| Wakes::AllKeys).named(driver::COMPONENT).facts(readiness),
+            Watch::new(COMPONENT, |_| Wakes::AllKeys).named(driver::COMPONENT).facts(DriverFacts::kept),
         ]
     }
 
@@ -116,7 +132,7 @@ impl Controller for Volumes {
     }
 
     fn decide(&self, subject: &Subject, world: &World, now: Timestamp) -> Plan {
-        decide::decide(subject, world, self.tenancy, now)
+        decide::decide(subject, world, self, now)
     }
 
     fn summarize(&self, report: &Report, deleting: bool, status: &mut SharedVolumeStatus) {
@@ -170,12 +186,4 @@ fn data_group_of(shared: &Object) -> Option<String> {
     }
     let data = Data::asked_for(shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"))?;
     Some(data_group(shared.namespace(), &data))
-}
-
-/// Every SharedVolume looks at the driver's readiness: nothing else about it may wake them all.
-fn readiness(component: &Object) -> Value {
-    let ready = component.condition("Ready").map(|ready| {
-        json!({"type": "Ready", "status": ready["status"], "reason": ready["reason"], "message": ready["message"]})
-    });
-    json!({"status": {"conditions": ready.into_iter().collect::<Vec<_>>()}})
 }

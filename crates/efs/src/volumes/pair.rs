@@ -172,6 +172,26 @@ pub(super) fn serving_pair<'a>(
     pairs.find(|(volume, claim)| volume.fits(wish) && *claim.key.name == *wish.claim)
 }
 
+/// The volume and claim that an earlier SharedVolume of this name had, when they are as the wish says: a restored backup, or a SharedVolume
+/// whose finalizer was taken off and that was made again. The owner that the volume names proves it, because only administrators write
+/// volumes; the marks of the claim prove nothing by themselves.
+pub(super) fn restored_pair<'a>(
+    subject: &Subject,
+    found: &Found<'a>,
+    wish: &Wish,
+) -> Option<(&'a VolumeFacts, &'a ClaimFacts)> {
+    predecessors(subject, found).find(|(volume, claim)| volume.fits(wish) && *claim.key.name == *wish.claim)
+}
+
+/// The volumes and claims that are for each other and whose volume names this SharedVolume, or an earlier one, as its owner.
+pub(super) fn predecessors<'a>(
+    subject: &Subject,
+    found: &Found<'a>,
+) -> impl Iterator<Item = (&'a VolumeFacts, &'a ClaimFacts)> {
+    let owner = subject.key.to_string();
+    found.pairs(&subject.key).filter(move |(volume, _)| volume.marks.owner.as_ref() == Some(&owner))
+}
+
 /// The volume and claim that are for each other, whatever they hold: ours, or a pair of aws-efs-operator's.
 pub(super) fn live_pair<'a>(
     subject: &Subject,
@@ -185,8 +205,8 @@ fn live_pairs<'a>(
     found: &Found<'a>,
 ) -> impl Iterator<Item = (&'a VolumeFacts, &'a ClaimFacts)> {
     found.pairs(&subject.key).filter(|(volume, claim)| {
-        // A predecessor's claim is taken over only together with its volume, and only if nobody of our engine owned it:
-        // an earlier SharedVolume's pair was promised to go.
+        // A predecessor's claim is taken over only together with its volume, and only if nobody of our engine owned it; what an earlier
+        // SharedVolume has left is taken over only where it is allowed.
         let unowned = claim.marks.owner_uid.is_none() && volume.marks.owner_uid.is_none();
         // Users can write the marks of claims but not those of volumes, so the marks of the claim are not enough: a predecessor's volume
         // stays the predecessor's.
@@ -208,8 +228,8 @@ pub(super) fn begun_pair<'a>(subject: &Subject, found: &Found<'a>, wish: &Wish) 
                 && volume.fits(wish)
         }
         ([], [claim]) => {
-            found.is_our_claim(claim)
-                && claim.deleting.is_none()
+            // Also one that was restored before its volume.
+            claim.deleting.is_none()
                 && !claim.was_bound()
                 && *claim.key.name == *wish.claim
                 && claim.volume == name

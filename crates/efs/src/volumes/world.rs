@@ -36,6 +36,8 @@ pub struct World {
     pub volumes: Seen<Vec<VolumeFacts>>,
     /// Everything that may be its claim: what stands at the name that the spec asks for, first, and what may be left of an earlier spec.
     pub claims: Seen<Vec<ClaimFacts>>,
+    /// When the youngest claim was made that a SharedVolume has left behind without a volume; looked up only for those.
+    pub claims_made: Option<Seen<Option<Timestamp>>>,
     /// Pods of the namespace that mount such a claim; looked up only while one is slow to go.
     pub pods: Option<Seen<Vec<String>>>,
     /// Whether the namespace is going away.
@@ -46,7 +48,7 @@ pub struct World {
     pub file_systems: Seen<Vec<FileSystemFacts>>,
     /// The first of the other SharedVolumes of the namespace that mean the same data.
     pub duplicates: Vec<String>,
-    /// What the driver has reported of itself.
+    /// What is known of the driver; none when it has no Component.
     pub driver: Seen<Option<DriverFacts>>,
 }
 
@@ -78,7 +80,16 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
     let volumes = volumes(subject, view, prove_volumes, claims.known().and_then(|claims| claims.first()));
+    let lonely = subject.object.is_none()
+        && volumes.known().is_some_and(Vec::is_empty)
+        && claims.known().is_some_and(|claims| !claims.is_empty());
+    let claims_made = lonely.then(|| {
+        let names: BTreeSet<Key> =
+            claims.known().into_iter().flatten().map(|claim| claim.key.clone()).collect();
+        view.list_live(&CLAIM, &subject.key.namespace, LIST_AGE).map(|all| youngest(&all, &names))
+    });
     World {
+        claims_made,
         file_systems: file_systems(subject, view, serves(subject, &claims, &volumes)),
         volumes,
         pods,
@@ -89,7 +100,7 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
         duplicates: duplicates(subject, view),
         driver: view
             .cached(&COMPONENT.at("", driver::COMPONENT))
-            .map(|component| component.as_ref().and_then(DriverFacts::of)),
+            .map(|component| component.as_ref().map(DriverFacts::of)),
         claims,
     }
 }
@@ -114,6 +125,12 @@ fn earlier_claims(subject: &Subject, view: &View<'_>, wanted: &ObjectRef, volume
     let named = named.iter().map(|key| view.get(&CLAIM.key(key)));
     let seen = named.chain(asking.iter().map(|key| view.cached(&CLAIM.key(key))));
     seen.filter_map(|claim| claim.present().cloned()).collect()
+}
+
+/// When the youngest of these was made. A cache does not keep it.
+fn youngest(all: &[Object], names: &BTreeSet<Key>) -> Option<Timestamp> {
+    let these = all.iter().filter(|object| names.contains(&object.key()));
+    these.filter_map(|object| object.text("/metadata/creationTimestamp").parse().ok()).max()
 }
 
 /// The claim that a volume is for.
