@@ -74,6 +74,10 @@ pub struct ComponentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ComponentObject>,
 
+    /// On how many nodes the component runs, where it runs on nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeCounts>,
+
     /// What is being given away of a supply that the component stands for: written before it is given, so that no leader gives it
     /// twice. Empty when nothing is under way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -83,6 +87,16 @@ pub struct ComponentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// On how many nodes a component runs.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCounts {
+    /// Nodes that it is meant for.
+    pub wanted: i64,
+    /// Nodes on which it is ready.
+    pub ready: i64,
 }
 
 /// A part of a supply that is being given to somebody.

@@ -60,7 +60,40 @@ pub struct SharedVolumeSpec {
         "must be an EFS access point ID: fsap- followed by 8 to 40 lower-case hexadecimal digits, for example fsap-0123456789abcdef0; leave the field out to mount the root of the file system"
     ))]
     pub access_point_id: Option<String>,
+
+    /// Whether pods can only read: the volume is mounted read-only on every node. A change replaces volume and claim.
+    #[serde(rename = "readOnly", skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+
+    /// Options of the mount, for example [noatime, "timeo=600"]; only such that concern nobody but the pods that mount it. Left out,
+    /// those of the driver are used. A change replaces volume and claim.
+    // The limits bound the cost of the rules.
+    #[serde(rename = "mountOptions", default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), inner(length(max = 64)))]
+    #[x_kube(
+        merge_strategy = ListMerge::Atomic,
+        validation = Rule::new(MOUNT_OPTIONS_RULE).message(MOUNT_OPTIONS_MESSAGE),
+        validation = Rule::new(
+            "self.all(one, self.exists_one(other, other.split('=')[0] == one.split('=')[0]))"
+        ).message("must name each option once")
+    )]
+    pub mount_options: Vec<String>,
+
+    /// Name of the claim, for workloads that expect a certain one. Left out, it is pvc- and the name of the SharedVolume. A change
+    /// replaces volume and claim.
+    #[serde(rename = "claimName", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = Rule::new(
+        "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')"
+    ).message(
+        "must be a name that a PersistentVolumeClaim can have: lower-case letters, digits, dashes and dots, for example data; leave the field out for pvc- and the name of the SharedVolume"
+    ))]
+    pub claim_name: Option<String>,
 }
+
+/// The mount options that a user may choose; docs/decisions/0021 says why these.
+const MOUNT_OPTIONS_RULE: &str = "self.all(one, one.matches('^(tls|hard|noresvport|noatime|nodiratime|relatime|nosuid|nodev|noexec|sync|noac|nocto|lookupcache=(all|none|pos|positive)|(rsize|wsize|timeo|retrans|actimeo|acregmin|acregmax|acdirmin|acdirmax)=[0-9]{1,7})$'))";
+const MOUNT_OPTIONS_MESSAGE: &str = "may hold only: tls, hard, noresvport, noatime, nodiratime, relatime, nosuid, nodev, noexec, sync, noac, nocto, lookupcache=all|none|pos|positive, and rsize, wsize, timeo, retrans, actimeo, acregmin, acregmax, acdirmin, acdirmax with a number. For a read-only volume set spec.readOnly, for an access point spec.accessPointID";
 
 /// What the world shows. Everything here is derived; nothing is read back as a wish.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -171,14 +204,18 @@ aquifer_base::reasons! {
         Revoked,
         /// Whether it is allowed is not known: SharedFileSystems cannot be read.
         AllowedUnknown,
+        /// Not Ready: the driver is being removed, so that nothing new is made.
+        DriverRemoved,
         /// Not Ready: the namespace is being deleted.
         Terminating,
         /// Ready is not known: volumes, claims or SharedFileSystems cannot be read.
         Unknown,
         /// Duplicate: another SharedVolume of the namespace means the same data.
         SameAccessPoint,
-        /// DriverReady.
+        /// DriverReady: the node plugin serves on all nodes that it is meant for.
         DriverRunning,
+        /// DriverReady: the node plugin serves on some nodes; pods on the others wait.
+        DriverPartlyRunning,
         /// Whether the driver is ready is not known: another owner manages it.
         DriverExternal,
         /// Not DriverReady.

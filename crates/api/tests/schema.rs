@@ -116,6 +116,119 @@ async fn bad_ids_are_refused_with_a_sentence_that_says_what_a_good_one_looks_lik
 }
 
 #[tokio::test]
+async fn mount_options_are_a_list_of_safe_ones() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let tried = async |options: Value| {
+        let spec = json!({"fileSystemID": FS, "mountOptions": options});
+        try_volume(&client, "options", json!({"spec": spec})).await
+    };
+    let every = [
+        "tls",
+        "hard",
+        "noresvport",
+        "noatime",
+        "nodiratime",
+        "relatime",
+        "nosuid",
+        "nodev",
+        "noexec",
+        "sync",
+        "noac",
+        "nocto",
+    ];
+    let numbers = ["rsize=1048576", "wsize=1", "timeo=600", "retrans=2", "actimeo=0", "acregmin=3"];
+    let more = ["acregmax=60", "acdirmin=30", "acdirmax=60", "lookupcache=positive"];
+    for good in [json!([]), json!(every), json!(numbers), json!(more), json!(["lookupcache=none"])] {
+        let made = tried(good.clone()).await.map_err(anyhow::Error::msg)?;
+        assert_eq!(made.data["spec"]["mountOptions"], good);
+    }
+    for bad in [
+        "",
+        "ro",
+        "rw",
+        "suid",
+        "dev",
+        "exec",
+        "defaults",
+        "soft",
+        "nolock",
+        "nconnect=16",
+        "fsc",
+        "iam",
+        "notls",
+        "accesspoint=fsap-0123456789abcdef0",
+        "mounttargetip=10.0.0.1",
+        "az=us-east-1a",
+        "awsprofile=admin",
+        "awscredsuri=/x",
+        "rolearn=x",
+        "jwtpath=/x",
+        "port=2049",
+        "tlsport=1",
+        "verify=0",
+        "cafile=/x",
+        "netns=/x",
+        "region=x",
+        "crossaccount",
+        "nfsvers=4.0",
+        "timeo",
+        "timeo=",
+        "timeo=x",
+        "timeo=-1",
+        "timeo=12345678",
+        "noatime,suid",
+        "noatime ",
+        " noatime",
+        "noatime\n",
+        "NOATIME",
+        "lookupcache=some",
+        "timeo=1=2",
+    ] {
+        let error = tried(json!(["noatime", bad])).await.unwrap_err();
+        assert!(
+            error.contains("spec.mountOptions") && error.contains("may hold only: tls, hard"),
+            "{bad:?}: {error}"
+        );
+    }
+    let error = tried(json!(["timeo=1", "timeo=2"])).await.unwrap_err();
+    assert!(error.contains("must name each option once"), "{error}");
+    let error = tried(json!(vec!["noatime"; 21])).await.unwrap_err();
+    assert!(error.contains("Too many"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_name_of_a_claim_is_one_that_a_claim_can_have() -> Result<()> {
+    let (_cluster, client) = shared().await?;
+    let tried = async |more: Value| {
+        let mut spec = json!({"fileSystemID": FS});
+        for (name, value) in more.as_object().cloned().unwrap_or_default() {
+            spec[name] = value;
+        }
+        try_volume(&client, "named", json!({"spec": spec})).await
+    };
+    let long = "n".repeat(253);
+    for good in ["data", "0", "data-www-0", "a.b", &long] {
+        let made = tried(json!({"claimName": good})).await.map_err(anyhow::Error::msg)?;
+        assert_eq!(made.data["spec"]["claimName"], good);
+    }
+    for bad in ["", "Data", "-data", "data-", "a..b", "a/b", "a_b", "data\n"] {
+        let error = tried(json!({"claimName": bad})).await.unwrap_err();
+        assert!(
+            error.contains("spec.claimName") && error.contains("must be a name that a PersistentVolumeClaim"),
+            "{bad:?}: {error}"
+        );
+    }
+    let error = tried(json!({"claimName": "n".repeat(254)})).await.unwrap_err();
+    assert!(error.contains("Too long"), "{error}");
+    for good in [json!(true), json!(false)] {
+        tried(json!({"readOnly": good})).await.map_err(anyhow::Error::msg)?;
+    }
+    assert!(tried(json!({"readOnly": "yes"})).await.unwrap_err().contains("spec.readOnly"));
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_is_required_is_asked_for_by_name() -> Result<()> {
     let (_cluster, client) = shared().await?;
     let error = try_volume(&client, "bad", json!({})).await.unwrap_err();

@@ -104,7 +104,8 @@ impl Family for Efs {
     }
 
     fn work(&self, flags: &ArgMatches, _operator: &Operator) -> Result<Work, clap::Error> {
-        let (driver, volumes) = (Flags::driver(flags)?, Volumes { tenancy: Flags::tenancy(flags)? });
+        let (driver, volumes) =
+            (Flags::driver(flags)?, Volumes { tenancy: Flags::tenancy(flags)?, ..Volumes::default() });
         let controllers: Vec<Box<dyn Runnable>> =
             vec![Box::new(volumes), Box::new(FileSystems), Box::new(driver)];
         Ok(Work { controllers, ..Work::default() })

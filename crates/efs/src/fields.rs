@@ -14,6 +14,9 @@ const DRIVER: Writer = Writer::Controller(driver::NAME);
 pub(crate) const FIELDS: &[Field] = &[
     Field::of("SharedVolume", "spec.fileSystemID", Writer::User),
     Field::of("SharedVolume", "spec.accessPointID", Writer::User),
+    Field::of("SharedVolume", "spec.readOnly", Writer::User),
+    Field::of("SharedVolume", "spec.mountOptions", Writer::User),
+    Field::of("SharedVolume", "spec.claimName", Writer::User),
     Field::of("SharedVolume", "metadata.finalizers", VOLUMES),
     Field::of("SharedVolume", "status.phase", VOLUMES),
     Field::of("SharedVolume", "status.message", VOLUMES),
@@ -37,6 +40,7 @@ pub(crate) const FIELDS: &[Field] = &[
     Field::of_object("Component", COMPONENT, "status.message", DRIVER),
     Field::of_object("Component", COMPONENT, "status.observedGeneration", DRIVER),
     Field::of_object("Component", COMPONENT, "status.objects", DRIVER),
+    Field::of_object("Component", COMPONENT, "status.nodes", DRIVER),
     Field::of_object("Component", COMPONENT, "status.reserved", DRIVER),
     Field::of_object("Component", COMPONENT, "status.conditions[Ready]", DRIVER),
     Field::of_object("Component", COMPONENT, "status.conditions[NodesReady]", DRIVER),

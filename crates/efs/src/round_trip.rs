@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts, Place, PlaceFacts};
 use crate::volumes::{
-    self, AccessPoints, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts,
+    self, AccessPoints, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts, Nodes,
     OwnerMarks, VolumeFacts,
 };
 
@@ -64,15 +64,25 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
     let data = (text(), prop::option::of(text()))
         .prop_map(|(file_system, access_point)| Data { file_system, access_point });
     let claim = (key(), prop::option::of(uid())).prop_map(|(key, uid)| ClaimReference { key, uid });
-    let head = (text(), identity(), text(), data);
-    (head, prop::option::of(claim), marks(), prop::option::of(timestamp()), texts()).prop_map(
-        |((name, identity, handle, data), claim, marks, deleting, finalizers)| VolumeFacts {
+    let head = (text(), identity(), text(), data, texts(), texts());
+    let times = (prop::option::of(timestamp()), prop::option::of(timestamp()));
+    (head, prop::option::of(claim), marks(), times, texts()).prop_map(
+        |(
+            (name, identity, handle, data, options, made_with),
+            claim,
+            marks,
+            (since, deleting),
+            finalizers,
+        )| VolumeFacts {
             name,
             identity,
             handle,
             data,
+            options,
+            made_with,
             claim,
             marks,
+            since,
             deleting,
             finalizers,
         },
@@ -98,14 +108,23 @@ fn claim() -> impl Strategy<Value = ClaimFacts> {
 
 fn driver_facts() -> impl Strategy<Value = DriverFacts> {
     let state = prop_oneof![Just(State::True), Just(State::False), Just(State::Unknown)];
-    let reason = prop::option::of(prop::sample::select(ComponentReason::ALL));
-    (state, reason, text()).prop_map(|(ready, reason, message)| DriverFacts { ready, reason, message })
+    let reason = || prop::option::of(prop::sample::select(ComponentReason::ALL));
+    let nodes = (any::<i64>(), any::<i64>()).prop_map(|(wanted, ready)| Nodes { wanted, ready });
+    (any::<bool>(), prop::option::of(state), reason(), reason(), prop::option::of(nodes)).prop_map(
+        |(unwanted, installed, reason, nodes_ready, nodes)| DriverFacts {
+            unwanted,
+            installed,
+            reason,
+            nodes_ready,
+            nodes,
+        },
+    )
 }
 
 fn volumes_world() -> impl Strategy<Value = volumes::World> {
     (
         seen(prop::collection::vec(volume(), 0..3)),
-        seen(prop::option::of(claim())),
+        (seen(prop::collection::vec(claim(), 0..3)), prop::option::of(seen(prop::option::of(timestamp())))),
         prop::option::of(seen(texts())),
         any::<bool>(),
         seen(prop::option::of(prop::collection::btree_map(text(), text(), 0..3))),
@@ -114,11 +133,20 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
         seen(prop::option::of(driver_facts())),
     )
         .prop_map(|seen| {
-            let (volumes, claim, pods, namespace_ends, namespace_labels, file_systems, duplicates, driver) =
-                seen;
+            let (
+                volumes,
+                (claims, claims_made),
+                pods,
+                namespace_ends,
+                namespace_labels,
+                file_systems,
+                duplicates,
+                driver,
+            ) = seen;
             volumes::World {
                 volumes,
-                claim,
+                claims,
+                claims_made,
                 pods,
                 namespace_ends,
                 namespace_labels,

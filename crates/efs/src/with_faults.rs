@@ -13,7 +13,7 @@ use aquifer_engine::simulation::{
 };
 use aquifer_engine::{Key, Kind, Object, ObjectRef, reason_in};
 use serde::Deserialize as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::binder::binder;
 use crate::driver::SHARED_VOLUME_CRD;
@@ -32,6 +32,8 @@ const NAMES: [&str; 3] = ["data", "logs", "scratch"];
 const LATE: &str = "late";
 /// The annotation of claims that a user makes, with the names of ours.
 const OF_A_USER: &str = "of-a-user";
+/// A name that several want for their claims.
+const CONTESTED: &str = "contested";
 const ACCESS_POINTS: [&str; 3] = ["fsap-a", "fsap-b", "fsap-c"];
 
 /// One thing that somebody does.
@@ -44,7 +46,7 @@ fn interfere(world: &World) -> Option<String> {
             |kind: Kind| model.objects(&kind).into_iter().map(move |found| (kind.key(&found.key()), found));
         of(VOLUME).chain(of(CLAIM)).collect()
     };
-    Some(match world.choose(12) {
+    Some(match world.choose(16) {
         0 => return None,
         1..=3 => {
             let access_point = *world.pick(&ACCESS_POINTS)?;
@@ -89,13 +91,44 @@ fn interfere(world: &World) -> Option<String> {
             format!("a stranger takes the label {label} off {child}")
         }
         10 => {
-            let claim = claim_name(&target.key);
-            if model.object(&CLAIM.at("team", &claim)).is_some() {
+            let claim = *world.pick(&["pvc-data", "pvc-logs", "pvc-scratch", CONTESTED, "own-data"])?;
+            if model.object(&CLAIM.at("team", claim)).is_some() {
                 return None;
             }
             let metadata = json!({"namespace": "team", "name": claim, "annotations": {OF_A_USER: "yes"}});
             model.put(&CLAIM, json!({"metadata": metadata, "spec": {"storageClassName": "efs-sc"}}));
             format!("a user makes the claim {claim}")
+        }
+        11 => {
+            let own = format!("own-{name}");
+            let claim = *world.pick(&["", "pvc-logs", CONTESTED, own.as_str()])?;
+            model.object(&target)?;
+            model.edit(&target, |doc| {
+                doc["spec"]["claimName"] = if claim.is_empty() { Value::Null } else { json!(claim) };
+            });
+            format!("a user wants the claim {claim:?} for {name}")
+        }
+        12 => {
+            let read_only = world.choose(2) == 0;
+            let options: &[&str] = if world.choose(2) == 0 { &[] } else { &["noatime"] };
+            model.object(&target)?;
+            model.edit(&target, |doc| {
+                doc["spec"]["readOnly"] = json!(read_only);
+                doc["spec"]["mountOptions"] = json!(options);
+            });
+            format!("a user wants {name} with {options:?}, read-only: {read_only}")
+        }
+        13 => {
+            // As a restore does, or somebody who takes the finalizer off.
+            let before = model.object(&target)?;
+            model.edit(&target, |doc| doc["metadata"]["finalizers"] = json!([]));
+            model.delete(&target);
+            let again = world.choose(2) == 0;
+            if again {
+                let metadata = json!({"namespace": "team", "name": name});
+                model.put(&SHARED_VOLUME, json!({"metadata": metadata, "spec": before.0["spec"]}));
+            }
+            format!("{name} vanishes, and comes again: {again}")
         }
         _ => {
             let pod = POD.at("team", &format!("pod-{name}"));
@@ -103,7 +136,10 @@ fn interfere(world: &World) -> Option<String> {
                 model.delete(&pod);
                 format!("{pod} ends")
             } else {
-                let source = json!({"claimName": claim_name(&target.key)});
+                let wanted = model.object(&target).map(|shared| rules::wanted_claim(&shared));
+                let claim =
+                    wanted.map_or_else(|| claim_name(&target.key), |claim| claim.key.name.to_string());
+                let source = json!({"claimName": claim});
                 let volumes = json!([{"name": "data", "persistentVolumeClaim": source}]);
                 model.put(
                     &POD,
@@ -137,6 +173,11 @@ async fn script(world: &World) -> Result<(), String> {
     }
     for claim in world.model.objects(&CLAIM).iter().filter(|claim| claim.annotation(OF_A_USER).is_some()) {
         world.model.delete(&CLAIM.key(&claim.key()));
+    }
+    for shared in world.model.objects(&SHARED_VOLUME) {
+        if ["pvc-logs", CONTESTED].contains(&shared.text("/spec/claimName")) {
+            world.model.edit(&SHARED_VOLUME.key(&shared.key()), |doc| doc["spec"]["claimName"] = Value::Null);
+        }
     }
     let mut rests = world.rests(QUIET, PATIENCE).await;
     if denies(world) {

@@ -25,10 +25,16 @@ mod harness;
 mod names;
 #[path = "efs/objects.rs"]
 mod objects;
+#[path = "efs/options.rs"]
+mod options;
 #[path = "efs/quiet.rs"]
 mod quiet;
+#[path = "efs/removal.rs"]
+mod removal;
 #[path = "efs/repair.rs"]
 mod repair;
+#[path = "efs/restore.rs"]
+mod restore;
 #[path = "efs/rights.rs"]
 mod rights;
 #[path = "efs/squatted.rs"]

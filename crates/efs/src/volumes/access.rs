@@ -130,6 +130,13 @@ pub(super) enum Verdict {
     Unknown(&'static str, Why),
 }
 
+impl Verdict {
+    /// Whether new pairs may be made.
+    pub fn allows(&self) -> bool {
+        matches!(self, Self::Allowed { .. } | Self::Unrestricted)
+    }
+}
+
 /// What is looked at for a verdict.
 #[derive(Clone, Copy)]
 pub(super) struct Case<'a> {

@@ -9,17 +9,16 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 
-use super::names::claim_name;
 use super::owner::owner_labels;
 use super::volume::SIZE;
 use crate::names::driver;
 
-/// The claim of the SharedVolume `key` on the volume of this name.
-pub(super) fn claim_intent(key: &Key, volume: &str) -> Intent {
+/// The claim of this name, of the SharedVolume `key`, on the volume of this name.
+pub(super) fn claim_intent(key: &Key, name: &str, volume: &str) -> Intent {
     Intent::of(&PersistentVolumeClaim {
         metadata: ObjectMeta {
             namespace: Some(key.namespace.to_string()),
-            name: Some(claim_name(key)),
+            name: Some(name.to_owned()),
             labels: Some(owner_labels(key)),
             ..ObjectMeta::default()
         },

@@ -5,9 +5,11 @@ use aquifer_api::efs::{ClaimRef, Phase, SharedVolumeReason, SharedVolumeStatus, 
 use aquifer_engine::{Condition, FailureReason, ObjectRef, Report, Seen, State, Why};
 
 use super::access::Verdict;
-use super::facts::{ClaimFacts, VolumeFacts};
+use super::facts::{ClaimFacts, DriverFacts, VolumeFacts};
+use super::nodes::Share;
 use super::pair::Pair;
 use super::world::World;
+use crate::kinds::CLAIM;
 use crate::message::{list, some};
 
 /// What keeps a pair from vanishing.
@@ -28,6 +30,8 @@ pub(super) enum Remains {
     Goes,
     /// A pair, which pods may use.
     Stays,
+    /// A pair that an earlier SharedVolume had: it may have been restored before what allows it.
+    Waits,
 }
 
 /// That it serves is an event only when something was wrong before: otherwise every SharedVolume would cost one.
@@ -69,9 +73,13 @@ pub(super) fn deleting(world: &World, pair: Pair<'_>, blocked: Option<&Blocked>)
 }
 
 pub(super) fn conflict(world: &World, pair: Pair<'_>, thing: &ObjectRef) -> Report {
-    let message = format!(
-        "{thing} exists and does not belong to this SharedVolume; it is left alone. Delete or rename it, or give this SharedVolume another name"
-    );
+    let remedy = if thing.kind == CLAIM {
+        "Delete it, set another spec.claimName here, or give this SharedVolume another name"
+    } else {
+        "Delete or rename it, or give this SharedVolume another name"
+    };
+    let message =
+        format!("{thing} exists and does not belong to this SharedVolume; it is left alone. {remedy}");
     report(world, pair, not_ready(SharedVolumeReason::Conflict, message).warning())
 }
 
@@ -80,6 +88,9 @@ pub(super) fn not_allowed(world: &World, pair: Pair<'_>, said: &str, remains: Re
         Remains::Nothing => said.to_owned(),
         Remains::Goes => format!("{said}. What is left of a volume and claim is being deleted"),
         Remains::Stays => format!("{said}. The volume and claim that it has stay as they are"),
+        Remains::Waits => format!(
+            "{said}. The volume and claim of an earlier SharedVolume of this name stay for an hour after they were bound, and are then deleted unless it is allowed"
+        ),
     };
     report(world, pair, not_ready(SharedVolumeReason::NotAllowed, message).warning())
 }
@@ -109,6 +120,12 @@ pub(super) fn invalid(world: &World, pair: Pair<'_>) -> Report {
     let message = "spec.fileSystemID is missing; set it to the ID of an EFS file system, for example fs-0123456789abcdef0";
     let condition = Condition::new("Ready", State::False, FailureReason::Invalid, message);
     report(world, pair, condition.warning())
+}
+
+/// Nothing is made, and nothing is held: who re-creates SharedVolumes meanwhile does not keep the driver from going.
+pub(super) fn driver_removed(world: &World, pair: Pair<'_>) -> Report {
+    let message = "the EFS driver is being removed from this cluster, so nothing is made; delete this SharedVolume, or ask an administrator of the cluster to bring the driver back (kubectl delete component efs-driver)";
+    report(world, pair, not_ready(SharedVolumeReason::DriverRemoved, message).warning())
 }
 
 pub(super) fn namespace_ends(world: &World, pair: Pair<'_>) -> Report {
@@ -149,7 +166,7 @@ pub(super) fn summarize(report: &Report, deleting: bool, status: &mut SharedVolu
     let Some(ready) = report.get("Ready") else { return };
     let phase = match (ready.state, ready.reason::<Is>()) {
         (State::True, _) => Phase::Ready,
-        (_, Some(Is::Conflict | Is::NotAllowed)) => Phase::Failed,
+        (_, Some(Is::Conflict | Is::NotAllowed | Is::DriverRemoved)) => Phase::Failed,
         (_, Some(Is::Deleting)) => Phase::Deleting,
         (_, Some(Is::InUse)) if deleting => Phase::Deleting,
         (_, Some(_)) => Phase::Pending,
@@ -186,21 +203,68 @@ fn report_of(world: &World, status: &SharedVolumeStatus, ready: Condition) -> Re
     report.condition(driver(world))
 }
 
-/// Whether what mounts volumes on the nodes is there. Apart from Ready: a bound claim stays bound while the driver restarts.
+/// Whether what mounts volumes on the nodes serves. Apart from Ready: a bound claim stays bound while the driver restarts. Says nothing in the
+/// words of the driver's Component, which may name objects of other tenants.
 fn driver(world: &World) -> Condition {
-    use SharedVolumeReason::{DriverExternal, DriverNotReady, DriverRunning, DriverUnknown};
+    use SharedVolumeReason::{DriverExternal, DriverNotReady, DriverUnknown};
+    const ASK: &str = "ask an administrator of the cluster to look at the Component efs-driver";
+    let not_ready = |said: String| (State::False, DriverNotReady, said);
     let (state, reason, message) = match &world.driver {
         Seen::Unknown(why) => (State::Unknown, DriverUnknown, format!("the driver's status is {why}")),
-        Seen::Known { value: None, .. } => {
+        Seen::Known { value: None | Some(DriverFacts { installed: None, .. }), .. } => {
             (State::Unknown, DriverUnknown, "the driver has not reported yet".to_owned())
         }
-        Seen::Known { value: Some(driver), .. } => match (driver.ready, driver.reason) {
-            (State::True, _) => (State::True, DriverRunning, "the driver is installed".to_owned()),
-            (_, Some(ComponentReason::External)) => (State::Unknown, DriverExternal, driver.message.clone()),
-            _ => (State::False, DriverNotReady, driver.message.clone()),
+        Seen::Known { value: Some(driver), .. } => match (driver.installed, driver.reason) {
+            (Some(State::True), _) => served(driver),
+            (_, Some(ComponentReason::External)) => {
+                (State::Unknown, DriverExternal, "another owner runs the driver".to_owned())
+            }
+            (_, Some(ComponentReason::Installing)) => not_ready("the driver is being installed".to_owned()),
+            (_, Some(ComponentReason::Removing)) => not_ready("the driver is being removed".to_owned()),
+            (_, Some(ComponentReason::Removed)) => not_ready("the driver has been removed".to_owned()),
+            (_, Some(ComponentReason::Conflict)) => {
+                not_ready(format!("objects of another owner are in the way of the driver; {ASK}"))
+            }
+            _ => not_ready(format!("the driver is not installed; {ASK}")),
         },
     };
     Condition::new("DriverReady", state, reason, message)
+}
+
+/// Whether the node plugin of a driver that is installed serves.
+fn served(driver: &DriverFacts) -> (State, SharedVolumeReason, String) {
+    use SharedVolumeReason::{DriverNotReady, DriverPartlyRunning, DriverRunning, DriverUnknown};
+    const NO_NODES: &str = "the node plugin is meant for no node, so that no pod can mount a volume; ask an administrator of the cluster to look at the driver's node selector";
+    if let Some(nodes) = driver.nodes {
+        let said = nodes.said();
+        return match nodes.share() {
+            Share::NoNodes => (State::False, DriverNotReady, NO_NODES.to_owned()),
+            Share::None => (
+                State::False,
+                DriverNotReady,
+                format!("the node plugin serves on {said}: new pods wait until it does"),
+            ),
+            Share::Some => (
+                State::True,
+                DriverPartlyRunning,
+                format!("the node plugin serves on {said}; pods on the other nodes wait until it does"),
+            ),
+            Share::All => (State::True, DriverRunning, format!("the node plugin serves on {said}")),
+        };
+    }
+    match driver.nodes_ready {
+        Some(ComponentReason::Running) => {
+            let message = "the node plugin serves on all nodes that it is meant for";
+            (State::True, DriverRunning, message.to_owned())
+        }
+        Some(ComponentReason::NoNodes) => (State::False, DriverNotReady, NO_NODES.to_owned()),
+        Some(ComponentReason::NotRunning) => {
+            let message =
+                "the node plugin does not serve on all nodes; pods on the others wait until it does";
+            (State::False, DriverNotReady, message.to_owned())
+        }
+        _ => (State::Unknown, DriverUnknown, "the node plugin has not reported yet".to_owned()),
+    }
 }
 
 fn holders(blocked: &Blocked) -> String {

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
+use aquifer_base::Uid;
 use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
-use super::access::{self, Tenancy, Verdict};
+use super::access::{self, Verdict};
 use super::claim::claim_intent;
 use super::conditions::{self, Blocked, Remains};
-use super::data::Data;
 use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
-use super::names::{claim_name, volume_name};
-use super::pair::{Found, Pair, begun_pair, classify, live_pair, serving_pair};
+use super::names::volume_name;
+use super::pair::{Found, Pair, begun_pair, classify, live_pair, predecessors, restored_pair, serving_pair};
 use super::volume::volume_intent;
+use super::wish::Wish;
 use super::world::World;
-use super::{LINGERING, OVERDUE, Subject};
+use super::{LINGERING, OVERDUE, Subject, Volumes};
 use crate::kinds::{CLAIM, VOLUME};
 
 /// How often pods that hold a claim are looked at: their names in the message should be true.
@@ -28,27 +29,46 @@ const VANISHING: Duration = Duration::from_secs(3);
 /// What Kubernetes itself puts on every volume and claim, and takes off when nothing uses it.
 const PROTECTION: [&str; 2] = ["kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"];
 
-pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Timestamp) -> Plan {
-    let wanted = subject.object.as_ref().filter(|shared| shared.deleting.is_none());
-    let Some(data) = wanted.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?)) else {
-        return without_wish(subject, world, now);
+/// The time, and how long what an earlier SharedVolume has left stays.
+#[derive(Clone, Copy)]
+struct Clock {
+    now: Timestamp,
+    grace: Duration,
+}
+
+impl Clock {
+    /// How much longer something stays that is as it is since then; none when its time is over.
+    fn left(self, since: Option<Timestamp>) -> Option<Duration> {
+        // One that another clock has made later than now is as young as can be.
+        let age = Duration::try_from(self.now.duration_since(since?)).unwrap_or_default();
+        self.grace.checked_sub(age).filter(|left| !left.is_zero())
+    }
+}
+
+pub(super) fn decide(subject: &Subject, world: &World, settings: &Volumes, now: Timestamp) -> Plan {
+    let clock = Clock { now, grace: settings.grace };
+    let Some(wish) = Wish::of(subject) else {
+        return without_wish(subject, world, clock);
     };
     let case = access::Case {
-        tenancy,
+        tenancy: settings.tenancy,
         file_systems: &world.file_systems,
         namespace: &subject.key.namespace,
         labels: &world.namespace_labels,
     };
-    let verdict = case.judge(&data);
-    let found = classify(subject, &world.claim, &world.volumes);
-    let serving = found.as_ref().and_then(|found| serving_pair(subject, found, &data));
+    let verdict = case.judge(&wish.data);
+    let found = classify(subject, &world.claims, &world.volumes);
+    let serving = found.as_ref().and_then(|found| {
+        let restored = || restored_pair(subject, found, &wish).filter(|_| verdict.allows());
+        serving_pair(subject, found, &wish).or_else(restored)
+    });
     let mut plan = match (&found, serving) {
         (None, _) => undecided(subject, world),
         // What serves goes on serving, whatever has been revoked. What is in the way of a name of ours comes first.
         (Some(found), Some((volume, claim))) if found.foreign.is_empty() => {
-            keep(subject, world, found, volume, claim, &data)
+            keep(subject, world, found, (volume, claim), &wish)
         }
-        (Some(found), _) => serve(subject, world, found, &data, &verdict, now),
+        (Some(found), _) => serve(subject, world, found, &wish, &verdict, clock),
     };
     if let Some(report) = &mut plan.status {
         report.set(conditions::allowed(&verdict, serving.is_some()));
@@ -57,31 +77,31 @@ pub(super) fn decide(subject: &Subject, world: &World, tenancy: Tenancy, now: Ti
 }
 
 /// It is gone, it is being deleted, or nobody knows what it wants.
-fn without_wish(subject: &Subject, world: &World, now: Timestamp) -> Plan {
-    let Some(found) = classify(subject, &world.claim, &world.volumes) else {
+fn without_wish(subject: &Subject, world: &World, clock: Clock) -> Plan {
+    let Some(found) = classify(subject, &world.claims, &world.volumes) else {
         return undecided(subject, world);
     };
     let Some(shared) = &subject.object else {
-        return orphans(&found, now);
+        return orphans(world, &found, clock);
     };
     if shared.deleting.is_some() {
-        return deleting(subject, world, &found, now);
+        return deleting(subject, world, &found, clock.now);
     }
     Plan::none().status(conditions::invalid(world, found.pair()))
 }
 
-/// Makes a pair for the data that it wants, where it has none that serves.
+/// Makes the pair that it wants, where it has none that serves.
 fn serve(
     subject: &Subject,
     world: &World,
     found: &Found<'_>,
-    data: &Data,
+    wish: &Wish,
     verdict: &Verdict,
-    now: Timestamp,
+    clock: Clock,
 ) -> Plan {
     // First, so that nothing in the way protects half a pair that is not allowed.
     if let Verdict::Denied(said) = verdict {
-        return refuse(subject, world, found, said, now);
+        return refuse(subject, world, found, said, clock);
     }
     if let Some(thing) = found.foreign.first() {
         return Plan::none().wake_after(IN_THE_WAY).status(conditions::conflict(world, found.pair(), thing));
@@ -90,58 +110,73 @@ fn serve(
         Verdict::Allowed { .. } | Verdict::Unrestricted | Verdict::Denied(_) => {}
         // Nothing is torn down for a change that may not be allowed; what has begun to go is finished.
         Verdict::Unknown(..) if found.is_leaving() && live_pair(subject, found).is_none() => {
-            return tear_down(world, found, now);
+            return tear_down(world, found, clock.now);
         }
         Verdict::Unknown(what, why @ (Why::NotServed | Why::Unreachable(_))) => {
             return Plan::none().status(conditions::unknown(world, found.pair(), what, why));
         }
         Verdict::Unknown(..) => return Plan::none(), // a matter of moments
     }
-    if let Some(begun) = begun_pair(subject, found, data) {
+    if let Some(begun) = begun_pair(subject, found, wish) {
         if world.namespace_ends {
             // A new namespace of the same name would not wake us.
             let report = conditions::namespace_ends(world, found.pair());
             return Plan::none().wake_after(IN_THE_WAY).status(report);
         }
-        let [volume_step, claim_step] = make(subject, data, begun);
+        if !found.remains() && is_driver_unwanted(world) {
+            return Plan::none().status(conditions::driver_removed(world, found.pair()));
+        }
+        let [volume_step, claim_step] = make(subject, wish, begun);
         // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
         let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
         return plan.status(conditions::provisioning(world, found.pair()));
     }
-    tear_down(world, found, now)
+    tear_down(world, found, clock.now)
+}
+
+/// Whether the driver shall go: then nothing new is made.
+fn is_driver_unwanted(world: &World) -> bool {
+    world.driver.present().is_some_and(|driver| driver.unwanted)
 }
 
 /// It is not allowed. An older pair of this very SharedVolume, which pods may use, stays; so does a volume of its own or of
-/// aws-efs-operator's that is bound to the claim at our name. All else serves nobody and goes, whatever is in the way: half a pair, what
+/// aws-efs-operator's that is bound to a claim at a name of ours. All else serves nobody and goes, whatever is in the way: half a pair, what
 /// is being deleted already, and what an earlier SharedVolume of this name has left.
-fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, now: Timestamp) -> Plan {
-    let kept = live_pair(subject, found);
+fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, clock: Clock) -> Plan {
+    let now = clock.now;
+    let own = live_pair(subject, found);
+    // What allows a restored pair may be restored after it.
+    let restored = predecessors(subject, found).find_map(|pair| Some((pair, clock.left(pair.0.since)?)));
+    let waits = restored.filter(|_| own.is_none() && !is_driver_unwanted(world));
+    let kept = own.or(waits.map(|(pair, _)| pair));
     let mut rest = kept.map_or_else(|| found.clone(), |kept| found.without(kept));
-    let standing = world.claim.known().and_then(Option::as_ref);
-    let standing = standing.map(|claim| &claim.identity.uid);
+    let standing: Vec<&Uid> =
+        world.claims.known().into_iter().flatten().map(|claim| &claim.identity.uid).collect();
     // Pods may use it, whoever owns the claim now. Not so what an earlier SharedVolume has left.
     rest.volumes.retain(|volume| {
         let stays = found.is_ours(volume) || volume.marks.owner_uid.is_none();
-        !(stays && standing.is_some() && volume.bound_to() == standing)
+        !(stays && volume.bound_to().is_some_and(|uid| standing.contains(&uid)))
     });
     let rest = &rest;
     // What is in the way of a pair that may not be made is of no interest yet.
-    let remains = match kept {
-        Some(_) => Remains::Stays,
-        None if rest.remains() => Remains::Goes,
-        None => Remains::Nothing,
+    let remains = match (own, waits) {
+        (Some(_), _) => Remains::Stays,
+        (None, Some(_)) => Remains::Waits,
+        (None, None) if rest.remains() => Remains::Goes,
+        (None, None) => Remains::Nothing,
     };
     let report = conditions::not_allowed(world, found.pair(), said, remains);
+    let plan = waits.map_or_else(Plan::none, |(_, left)| Plan::none().wake_after(left));
     if !rest.remains() {
-        return Plan::none().status(report);
+        return plan.status(report);
     }
     let wake = if blocked(world, rest, now).is_some() { BLOCKED } else { recheck(rest, now) };
-    delete_all(Plan::none().hold(), rest, Step::delete).wake_after(wake).status(report)
+    delete_all(plan.hold(), rest, Step::delete).wake_after(wake).status(report)
 }
 
 /// Something is not known: nothing is done, and the status says what is missing unless it is only a matter of moments.
 fn undecided(subject: &Subject, world: &World) -> Plan {
-    match (world.claim.why().or(world.volumes.why()), &subject.object) {
+    match (world.claims.why().or(world.volumes.why()), &subject.object) {
         (Some(why @ (Why::NotServed | Why::Unreachable(_))), Some(shared)) => {
             Plan::none().status(conditions::pair_unknown(world, &shared.status, why))
         }
@@ -149,10 +184,24 @@ fn undecided(subject: &Subject, world: &World) -> Plan {
     }
 }
 
-/// The SharedVolume is gone although its finalizer should have kept it: what it left behind goes too.
-fn orphans(found: &Found<'_>, now: Timestamp) -> Plan {
-    let plan = delete_all(Plan::none(), found, Step::delete);
-    if found.remains() { plan.wake_after(recheck(found, now)) } else { plan }
+/// The SharedVolume is gone although its finalizer should have kept it: what it left behind goes too. Not at once when it is young: it may
+/// have been restored before its SharedVolume.
+fn orphans(world: &World, found: &Found<'_>, clock: Clock) -> Plan {
+    if !found.remains() {
+        return Plan::none();
+    }
+    let claims_made = match &world.claims_made {
+        Some(Seen::Unknown(_)) => return Plan::none(), // it is being read
+        Some(Seen::Known { value, .. }) => *value,
+        None => None,
+    };
+    let youngest = found.volumes.iter().filter_map(|volume| volume.since).chain(claims_made).max();
+    // What has begun to go cannot be adopted any more.
+    let may_be_adopted = !found.is_leaving() && !is_driver_unwanted(world);
+    if let Some(left) = clock.left(youngest).filter(|_| may_be_adopted) {
+        return Plan::none().wake_after(left);
+    }
+    delete_all(Plan::none(), found, Step::delete).wake_after(recheck(found, clock.now))
 }
 
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone is it released.
@@ -182,8 +231,8 @@ fn deleting(subject: &Subject, world: &World, found: &Found<'_>, now: Timestamp)
 
 /// When to look again at a pair that goes. Its end wakes us anyway; one that is slow to go is not looked at all the time.
 fn recheck(found: &Found<'_>, now: Timestamp) -> Duration {
-    let claim = found.claim.map(|claim| claim.deleting);
-    let mut deleting = found.volumes.iter().map(|volume| volume.deleting).chain(claim);
+    let claims = found.claims.iter().map(|claim| claim.deleting);
+    let mut deleting = found.volumes.iter().map(|volume| volume.deleting).chain(claims);
     let slow = deleting.any(|since| lingers(since, now, LINGERING));
     if slow { BLOCKED } else { VANISHING }
 }
@@ -193,17 +242,13 @@ fn keep(
     subject: &Subject,
     world: &World,
     found: &Found<'_>,
-    volume: &VolumeFacts,
-    claim: &ClaimFacts,
-    data: &Data,
+    (volume, claim): (&VolumeFacts, &ClaimFacts),
+    wish: &Wish,
 ) -> Plan {
     let pair = Pair { volume: Some(volume), claim: Some(claim) };
-    let leftovers = found
-        .volumes
-        .iter()
-        .filter(|other| other.identity.uid != volume.identity.uid && other.deleting.is_none());
-    let mut steps = Vec::from(make(subject, data, pair));
-    steps.extend(leftovers.map(|other| Step::delete(VOLUME.at("", &other.name), other.identity.clone())));
+    let mut steps = Vec::from(make(subject, wish, pair));
+    let (volumes, claims) = deletions(&found.without((volume, claim)), Step::delete);
+    steps.extend(volumes.into_iter().chain(claims));
     let bound = claim.phase == ClaimPhase::Bound && volume.bound_to() == Some(&claim.identity.uid);
     let report = if bound {
         conditions::ready(world, volume, claim, had_trouble(subject))
@@ -222,18 +267,18 @@ fn had_trouble(subject: &Subject) -> bool {
 }
 
 /// The steps that make volume and claim, or repair them. An adopted volume keeps the handle that it was made with.
-fn make(subject: &Subject, data: &Data, pair: Pair<'_>) -> [Step; 2] {
+fn make(subject: &Subject, wish: &Wish, pair: Pair<'_>) -> [Step; 2] {
     let key = &subject.key;
     let name = pair.volume.map_or_else(|| volume_name(key), |volume| volume.name.clone());
-    let handle = pair.volume.map_or_else(|| data.handle(), |volume| volume.handle.clone());
+    let handle = pair.volume.map_or_else(|| wish.data.handle(), |volume| volume.handle.clone());
     let volume_step = Step::apply(
         VOLUME.at("", &name),
-        volume_intent(key, &name, &handle),
+        volume_intent(key, &name, &handle, wish),
         Expect::seen(pair.volume.map(|volume| &volume.identity)),
     );
     let claim_step = Step::apply(
-        CLAIM.at(&key.namespace, &claim_name(key)),
-        claim_intent(key, &name),
+        CLAIM.at(&key.namespace, &wish.claim),
+        claim_intent(key, &wish.claim, &name),
         Expect::seen(pair.claim.map(|claim| &claim.identity)),
     );
     [volume_step, claim_step]
@@ -254,11 +299,17 @@ fn tear_down(world: &World, found: &Found<'_>, now: Timestamp) -> Plan {
 /// Volumes first: they wait for their claim anyway, but a claim that goes changes its volume, which would then have to be
 /// looked at again.
 fn delete_all(plan: Plan, found: &Found<'_>, delete: impl Fn(ObjectRef, Identity) -> Step) -> Plan {
-    let claim = found.claim.filter(|claim| claim.deleting.is_none());
-    let claim = claim.map(|claim| delete(CLAIM.key(&claim.key), claim.identity.clone()));
+    let (volumes, claims) = deletions(found, delete);
+    plan.stage(volumes).stage(claims)
+}
+
+/// The steps that delete what is not being deleted yet: volumes, and claims.
+fn deletions(found: &Found<'_>, delete: impl Fn(ObjectRef, Identity) -> Step) -> (Vec<Step>, Vec<Step>) {
     let volumes = found.volumes.iter().filter(|volume| volume.deleting.is_none());
     let volumes = volumes.map(|volume| delete(VOLUME.at("", &volume.name), volume.identity.clone()));
-    plan.stage(volumes.collect()).stage(claim.into_iter().collect())
+    let claims = found.claims.iter().filter(|claim| claim.deleting.is_none());
+    let claims = claims.map(|claim| delete(CLAIM.key(&claim.key), claim.identity.clone()));
+    (volumes.collect(), claims.collect())
 }
 
 /// What keeps the pair from vanishing, once it has had time to. Pods and strangers' finalizers are named soon; that only
@@ -269,13 +320,14 @@ fn blocked(world: &World, found: &Found<'_>, now: Timestamp) -> Option<Blocked> 
         let strange = finalizers.iter().any(|name| !PROTECTION.contains(&name.as_str()));
         lingers(deleting, now, if strange { LINGERING } else { OVERDUE })
     };
-    if let Some(claim) = found.claim {
+    if !found.claims.is_empty() {
         let pods = match world.pods.as_ref()? {
             Seen::Known { value, .. } => value.clone(),
             Seen::Unknown(_) => Vec::new(),
         };
-        let reported = !pods.is_empty() || held(claim.deleting, &claim.finalizers);
-        return reported.then(|| Blocked::Claim { pods, finalizers: claim.finalizers.clone() });
+        let claim = found.claims.iter().find(|claim| held(claim.deleting, &claim.finalizers));
+        let claim = claim.or(found.claims.first().filter(|_| !pods.is_empty()))?;
+        return Some(Blocked::Claim { pods, finalizers: claim.finalizers.clone() });
     }
     let volume = found.volumes.iter().find(|volume| held(volume.deleting, &volume.finalizers))?;
     Some(Blocked::Volume { name: volume.name.clone(), finalizers: volume.finalizers.clone() })

@@ -6,13 +6,19 @@ use aquifer_engine::{Identity, Key, Object, State};
 use aquifer_engine::{OWNER, OWNER_UID};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::data::Data;
+use super::nodes::Nodes;
+use super::volume::{MOUNT_OPTIONS, SEPARATOR};
+use super::wish::Wish;
 use crate::names::labels;
 
 /// The annotation that Kubernetes puts on a claim when it has bound it.
 pub(super) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+
+/// What the Component of a driver asks for that shall go.
+const REMOVED: &str = "Removed";
 
 /// By which marks a volume or claim says whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,10 +42,16 @@ pub struct VolumeFacts {
     pub handle: String,
     /// What it holds.
     pub data: Data,
+    /// The options that it is mounted with, sorted.
+    pub options: Vec<String>,
+    /// The options that we have made it with, sorted.
+    pub made_with: Vec<String>,
     /// The claim that it is for.
     pub claim: Option<ClaimReference>,
     /// Whose it is.
     pub marks: OwnerMarks,
+    /// Since when it is made, bound or released; Kubernetes notes it. None for one that an old Kubernetes has made.
+    pub since: Option<Timestamp>,
     /// Since when it is being deleted.
     pub deleting: Option<Timestamp>,
     /// What keeps it from vanishing.
@@ -87,15 +99,19 @@ pub enum ClaimPhase {
     Lost,
 }
 
-/// What the driver has reported of itself.
+/// What is known of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverFacts {
-    /// Whether it is ready.
-    pub ready: State,
+    /// Whether it shall go.
+    pub unwanted: bool,
+    /// Whether it is installed; none while it has not reported.
+    pub installed: Option<State>,
     /// Why; none when the reason is unknown to us.
     pub reason: Option<ComponentReason>,
-    /// What it says.
-    pub message: String,
+    /// Whether the node plugin serves on all nodes.
+    pub nodes_ready: Option<ComponentReason>,
+    /// On how many nodes it serves, where it says so.
+    pub nodes: Option<Nodes>,
 }
 
 impl OwnerMarks {
@@ -118,6 +134,9 @@ impl VolumeFacts {
     pub(super) fn of(object: &Object) -> Self {
         let handle = object.text("/spec/csi/volumeHandle");
         let options = object.at("/spec/mountOptions").and_then(Value::as_array);
+        let options = options.into_iter().flatten().filter_map(Value::as_str);
+        let made_with = object.annotation(MOUNT_OPTIONS).unwrap_or_default();
+        let made_with = made_with.split(SEPARATOR).filter(|option| !option.is_empty());
         let claim = object.at("/spec/claimRef").map(|_| ClaimReference {
             key: Key::namespaced(object.text("/spec/claimRef/namespace"), object.text("/spec/claimRef/name")),
             uid: Some(object.text("/spec/claimRef/uid")).filter(|uid| !uid.is_empty()).map(Uid::new),
@@ -126,12 +145,32 @@ impl VolumeFacts {
             name: object.name().to_owned(),
             identity: object.identity(),
             handle: handle.to_owned(),
-            data: Data::held(handle, options.into_iter().flatten().filter_map(Value::as_str)),
+            data: Data::held(handle, options.clone()),
+            options: sorted(options),
+            made_with: sorted(made_with),
             claim,
             marks: OwnerMarks::of(object),
+            since: object.text("/status/lastPhaseTransitionTime").parse().ok(),
             deleting: object.deleting_since(),
             finalizers: finalizers(object),
         }
+    }
+
+    /// Whether it is as the wish says, the claim that it is for apart. Who asks for no options gets what is there, unless we have made it
+    /// with some: the options of a volume that was taken over are not ours to judge.
+    pub(super) fn fits(&self, wish: &Wish) -> bool {
+        let as_asked = self.made_with == wish.options;
+        // The mark may be damaged.
+        let as_mounted = !wish.options.is_empty() && self.options == wish.options;
+        self.data == wish.data && (as_asked || as_mounted)
+    }
+
+    /// Whether it is for the claim of this name, or for no certain one.
+    pub(super) fn may_be_for(&self, key: &Key, claim: &str) -> bool {
+        let is_it = |reference: &ClaimReference| {
+            reference.key.namespace == key.namespace && *reference.key.name == *claim
+        };
+        self.claim.as_ref().is_none_or(is_it)
     }
 
     /// The uid of the claim that it is bound to.
@@ -167,14 +206,46 @@ impl ClaimFacts {
 }
 
 impl DriverFacts {
-    /// Reads the driver's Component; none while it has not reported.
-    pub(super) fn of(component: &Object) -> Option<Self> {
-        let ready = component.condition("Ready")?;
-        let text = |field: &str| ready.get(field).and_then(Value::as_str).unwrap_or_default();
-        let state = State::parse(text("status"));
-        let reason = ComponentReason::parse(text("reason"));
-        Some(Self { ready: state, reason, message: text("message").to_owned() })
+    /// Reads the driver's Component as [`kept`] leaves it.
+    ///
+    /// [`kept`]: Self::kept
+    pub(super) fn of(component: &Object) -> Self {
+        let text = |condition: &str, field: &str| {
+            let found = component.condition(condition).and_then(|found| found.get(field)?.as_str());
+            found.map(str::to_owned)
+        };
+        let reason = |condition: &str| text(condition, "reason").as_deref().and_then(ComponentReason::parse);
+        Self {
+            unwanted: component.text("/spec/desired") == REMOVED,
+            installed: text("Ready", "status").as_deref().map(State::parse),
+            reason: reason("Ready"),
+            nodes_ready: reason("NodesReady"),
+            nodes: Nodes::of(component),
+        }
     }
+
+    /// What a cache keeps of the driver's Component. Every SharedVolume looks at it: nothing else about it may wake them all, and no text
+    /// that names objects of other tenants is in it.
+    pub(super) fn kept(component: &Object) -> Value {
+        let condition = |name: &str| {
+            let found = component.condition(name)?;
+            Some(json!({"type": name, "status": found["status"], "reason": found["reason"]}))
+        };
+        let conditions: Vec<Value> = condition("Ready")
+            .into_iter()
+            // Whether all nodes are served is told by their rounded number, where there is one.
+            .chain(condition("NodesReady").filter(|_| Nodes::of(component).is_none()))
+            .collect();
+        json!({"spec": {"desired": component.0["spec"]["desired"]},
+            "status": {"conditions": conditions, "nodes": Nodes::kept(component)}})
+    }
+}
+
+fn sorted<'a>(options: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut options: Vec<String> = options.map(str::to_owned).collect();
+    options.sort_unstable();
+    options.dedup();
+    options
 }
 
 fn finalizers(object: &Object) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
 //!
 //! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `access` says whether the
-//! administrator allows it, `ownership` whose a volume or claim is, `pair` what of them serves. `facts` reads objects; `volume` and
-//! `claim` are what we make.
+//! administrator allows it, `ownership` whose a volume or claim is, `pair` what of them serves the `wish`. `facts` reads objects; `volume`
+//! and `claim` are what we make.
 
 mod absence;
 mod access;
@@ -12,19 +12,23 @@ mod data;
 mod decide;
 mod facts;
 mod names;
+mod nodes;
 mod owner;
 mod ownership;
 mod pair;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod wish;
 mod world;
+
+use std::time::Duration;
 
 use aquifer_api::efs::{SharedVolumeSpec, SharedVolumeStatus};
 use aquifer_engine::{Controller, Key, Kind, Object, Plan, Report, Shape, View, Wakes, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fields::FIELDS;
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
@@ -34,6 +38,7 @@ pub use access::{AccessPoints, FileSystemFacts, Tenancy};
 pub use data::Data;
 pub use facts::{ClaimFacts, ClaimPhase, ClaimReference, DriverFacts, OwnerMarks, VolumeFacts};
 pub use names::{claim_name, volume_name};
+pub use nodes::Nodes;
 pub use world::World;
 
 use owner::owner_selector;
@@ -48,6 +53,9 @@ const OVERDUE: i64 = 120;
 /// pairs are deleted at once Kubernetes needs more than a minute; `aquifer efs uninstall` waits for two.
 const UNSEEN: i64 = 90;
 
+/// How long what a SharedVolume has left stays; see [`Volumes::grace`].
+const GRACE: Duration = Duration::from_hours(1);
+
 /// Where the labels of a namespace are kept: what is looked at of it is nothing else.
 const LABELS: &str = "labelsOfNamespace";
 
@@ -57,10 +65,19 @@ type Subject = aquifer_engine::Subject<SharedVolumeSpec, SharedVolumeStatus>;
 pub const NAME: &str = "aquifer-efs-volumes";
 
 /// The controller.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Volumes {
     /// Who may use a file system that no SharedFileSystem names.
     pub tenancy: Tenancy,
+    /// How long a volume and claim stay whose SharedVolume is missing, counted from when they were made or bound: a restore may bring it
+    /// later.
+    pub grace: Duration,
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        Self { tenancy: Tenancy::default(), grace: GRACE }
+    }
 }
 
 #[async_trait]
@@ -88,16 +105,17 @@ impl Controller for Volumes {
                 .labelled(&owned)
                 .named_by(owner_selector)
                 .marked(UPSTREAM_MARKS)
-                .keep(&["/spec"]),
+                .keep(&["/spec", "/status/lastPhaseTransitionTime"]),
             Watch::new(CLAIM, wake_owner)
                 .labelled(&owned)
                 .named_by(owner_selector)
                 .marked(UPSTREAM_MARKS)
                 .marked(facts::BIND_COMPLETED)
+                .topics(|claim| vec![claims_topic(claim.namespace(), claim.text("/spec/volumeName"))])
                 .keep(&["/spec", "/status/phase"]),
             Watch::new(NAMESPACE, |namespace| Wakes::Topic(namespace_topic(namespace.name())))
                 .facts(|namespace| json!({LABELS: namespace.at("/metadata/labels")})),
-            Watch::new(COMPONENT, |_| Wakes::AllKeys).named(driver::COMPONENT).facts(readiness),
+            Watch::new(COMPONENT, |_| Wakes::AllKeys).named(driver::COMPONENT).facts(DriverFacts::kept),
         ]
     }
 
@@ -114,7 +132,7 @@ impl Controller for Volumes {
     }
 
     fn decide(&self, subject: &Subject, world: &World, now: Timestamp) -> Plan {
-        decide::decide(subject, world, self.tenancy, now)
+        decide::decide(subject, world, self, now)
     }
 
     fn summarize(&self, report: &Report, deleting: bool, status: &mut SharedVolumeStatus) {
@@ -140,6 +158,11 @@ fn namespace_topic(namespace: &str) -> String {
     format!("namespace/{namespace}")
 }
 
+/// The topic of the claims of a namespace that ask for a volume.
+fn claims_topic(namespace: &str, volume: &str) -> String {
+    format!("claims/{namespace}/{volume}")
+}
+
 /// Whom a volume or claim belongs to: our annotation, or the labels of aws-efs-operator where that is missing.
 fn wake_owner(child: &Object) -> Wakes {
     let ours = aquifer_engine::owner_key(child);
@@ -147,7 +170,9 @@ fn wake_owner(child: &Object) -> Wakes {
         let (namespace, name) = (child.label(labels::OWNER_NAMESPACE)?, child.label(labels::OWNER_NAME)?);
         Some(Key::namespaced(namespace, name))
     };
-    ours.or_else(upstream).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
+    // Users write the marks of claims: one cannot be of a SharedVolume in another namespace.
+    let near = |key: &Key| child.namespace().is_empty() || *key.namespace == *child.namespace();
+    ours.or_else(upstream).filter(near).map_or(Wakes::NoKey, |key| Wakes::Keys(vec![key]))
 }
 
 /// The group of the SharedVolumes of one namespace that mean the same data.
@@ -161,12 +186,4 @@ fn data_group_of(shared: &Object) -> Option<String> {
     }
     let data = Data::asked_for(shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"))?;
     Some(data_group(shared.namespace(), &data))
-}
-
-/// Every SharedVolume looks at the driver's readiness: nothing else about it may wake them all.
-fn readiness(component: &Object) -> Value {
-    let ready = component.condition("Ready").map(|ready| {
-        json!({"type": "Ready", "status": ready["status"], "reason": ready["reason"], "message": ready["message"]})
-    });
-    json!({"status": {"conditions": ready.into_iter().collect::<Vec<_>>()}})
 }

@@ -14,7 +14,7 @@ pub fn volume_name(key: &Key) -> String {
     }
 }
 
-/// Name of the claim.
+/// Name of the claim, where the spec gives it no other.
 pub fn claim_name(key: &Key) -> String {
     names::child(&["pvc", &key.name], names::SUBDOMAIN_MAX)
 }

@@ -4,7 +4,7 @@ use aquifer_base::Uid;
 use aquifer_engine::Key;
 
 use super::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
-use super::names::{claim_name, volume_name};
+use super::names::volume_name;
 
 /// Whose a volume or claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,25 +29,36 @@ pub(super) struct Proofs<'a> {
     pub predecessors: Vec<&'a Uid>,
 }
 
+/// What is known of a SharedVolume by which its volume is recognized.
+pub(super) struct Known<'a> {
+    pub key: &'a Key,
+    /// Its uid; none when it is gone.
+    pub uid: Option<&'a Uid>,
+    /// The volume that its status recorded.
+    pub recorded: Option<&'a Uid>,
+    /// The names of claims that it has, may have had, or asks for.
+    pub claims: &'a [String],
+}
+
 /// Whose a volume is. That the status recorded its uid proves it together with the claim that the volume is for, also where an
 /// administrator has damaged its marks: no user can write a status (proved by the tests `user_roles`), and only what is ours is recorded there.
-pub(super) fn volume_belongs(
-    volume: &VolumeFacts,
-    key: &Key,
-    uid: Option<&Uid>,
-    recorded: Option<&Uid>,
-) -> Belongs {
-    let ours = Key::namespaced(&key.namespace, claim_name(key));
-    let for_ours = volume.claim.as_ref().map(|claim| claim.key == ours);
-    let recorded = recorded == Some(&volume.identity.uid);
-    if recorded && for_ours == Some(true) {
+pub(super) fn volume_belongs(volume: &VolumeFacts, known: &Known<'_>) -> Belongs {
+    let Known { key, uid, recorded, claims } = known;
+    let own_name = volume.name == volume_name(key);
+    // A claim that an earlier spec asked for may have any name. Only an administrator can write the marks of volumes.
+    let ours_by_name = own_name && volume.marks.owner.as_deref() == Some(&key.to_string());
+    let for_ours = volume.claim.as_ref().map(|claim| {
+        claim.key.namespace == key.namespace
+            && (ours_by_name || claims.iter().any(|name| **name == *claim.key.name))
+    });
+    if *recorded == Some(&volume.identity.uid) && for_ours == Some(true) {
         return Belongs::Ours;
     }
-    match by_marks(&volume.marks, key, uid) {
+    match by_marks(&volume.marks, key, *uid) {
         // aws-efs-operator mixed up `a-b/c` and `a/b-c`; the claim that a volume is for shows which one it belongs to.
         Belongs::Predecessors if for_ours == Some(false) => Belongs::Foreign,
         // An administrator has copied our marks to a volume that serves another claim. One at our own name stays ours: it is made again.
-        Belongs::Ours if for_ours == Some(false) && volume.name != volume_name(key) => Belongs::Foreign,
+        Belongs::Ours if for_ours == Some(false) && !own_name => Belongs::Foreign,
         belongs => belongs,
     }
 }
@@ -85,9 +96,6 @@ fn by_marks(marks: &OwnerMarks, key: &Key, uid: Option<&Uid>) -> Belongs {
 
 /// Whether the two are for each other, and alive.
 pub(super) fn is_pair(key: &Key, volume: &VolumeFacts, claim: &ClaimFacts) -> bool {
-    let for_claim = volume.claim.as_ref().is_none_or(|reference| {
-        reference.key.namespace == key.namespace && reference.key.name == claim.key.name
-    });
     let bound = match volume.bound_to() {
         Some(uid) => *uid == claim.identity.uid,
         None => !claim.was_bound(),
@@ -95,7 +103,7 @@ pub(super) fn is_pair(key: &Key, volume: &VolumeFacts, claim: &ClaimFacts) -> bo
     volume.deleting.is_none()
         && claim.deleting.is_none()
         && claim.volume == volume.name
-        && for_claim
+        && volume.may_be_for(key, &claim.key.name)
         && bound
         && claim.phase != ClaimPhase::Lost
 }

@@ -14,7 +14,10 @@ use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_VOLUME, VOLUME};
 use crate::names::{driver, labels};
 
 mod access;
+mod driver_seen;
 mod plans;
+mod restored;
+mod wishes;
 
 const FS: &str = "fs-0123456789abcdef0";
 const AP: &str = "fsap-0123456789abcdef0";

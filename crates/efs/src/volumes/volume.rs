@@ -9,30 +9,41 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 
-use super::names::claim_name;
 use super::owner::owner_labels;
+use super::wish::Wish;
 use crate::names::driver;
 
 /// Counted against quotas, and of no other meaning: EFS has no size.
 pub(super) const SIZE: &str = "1Gi";
 
-/// The volume of this name with this handle, pre-bound to the claim of the SharedVolume `key`.
-pub(super) fn volume_intent(key: &Key, name: &str, handle: &str) -> Intent {
+/// The annotation that says with which mount options we have made a volume; absent when without. Options that a volume has besides are
+/// aws-efs-operator's or an administrator's, and stay.
+pub(super) const MOUNT_OPTIONS: &str = "aquifer.storage/mount-options";
+/// What stands between them there. No option that a user may choose contains it.
+pub(super) const SEPARATOR: char = ',';
+
+/// The volume of this name with this handle, pre-bound to the claim that the SharedVolume `key` asks for.
+pub(super) fn volume_intent(key: &Key, name: &str, handle: &str, wish: &Wish) -> Intent {
+    let options = Some(&wish.options).filter(|options| !options.is_empty());
+    let made_with = options.map(|options| options.join(&SEPARATOR.to_string()));
     Intent::of(&PersistentVolume {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(owner_labels(key)),
+            annotations: made_with.map(|options| BTreeMap::from([(MOUNT_OPTIONS.to_owned(), options)])),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeSpec {
             capacity: Some(BTreeMap::from([("storage".to_owned(), Quantity(SIZE.to_owned()))])),
             volume_mode: Some("Filesystem".to_owned()),
+            // Also where it is read-only: the driver mounts nothing that is `ReadOnlyMany`.
             access_modes: Some(vec!["ReadWriteMany".to_owned()]),
+            mount_options: options.cloned(),
             persistent_volume_reclaim_policy: Some("Retain".to_owned()),
             storage_class_name: Some(driver::STORAGE_CLASS.to_owned()),
             claim_ref: Some(ObjectReference {
                 namespace: Some(key.namespace.to_string()),
-                name: Some(claim_name(key)),
+                name: Some(wish.claim.clone()),
                 ..ObjectReference::default()
             }),
             csi: Some(CSIPersistentVolumeSource {

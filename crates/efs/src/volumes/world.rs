@@ -1,10 +1,10 @@
 //! What is looked at for one SharedVolume. Looks, does not judge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
-use aquifer_engine::{Key, OWNER_UID, Object, Seen, View, Why, reason_in};
+use aquifer_engine::{Key, OWNER_UID, Object, ObjectRef, Seen, View, Why, reason_in};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,9 +13,10 @@ use super::absence::{History, OtherHalf, claim_must_be_proved, volume_must_be_pr
 use super::access::FileSystemFacts;
 use super::data::Data;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts, lingers};
-use super::names::{claim_name, volume_name};
+use super::names::volume_name;
 use super::pair::serves;
-use super::{LABELS, LINGERING, Subject, UNSEEN, data_group, file_system_topic};
+use super::wish::claim_of;
+use super::{LABELS, LINGERING, Subject, UNSEEN, claims_topic, data_group, file_system_topic};
 use crate::kinds::{CLAIM, COMPONENT, NAMESPACE, POD, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::names::driver;
 
@@ -25,14 +26,19 @@ const POD_AGE: Duration = Duration::from_secs(3);
 /// How old a list of SharedFileSystems may be by which a pair is made; all SharedVolumes share it.
 const LIST_AGE: Duration = Duration::from_secs(3);
 
+/// How many claims that ask for a volume of ours are looked at: users can make thousands.
+const ASKING: usize = 8;
+
 /// The world of one SharedVolume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct World {
     /// Everything that may be its volume: what names it as owner, what stands at our name, what its status recorded.
     pub volumes: Seen<Vec<VolumeFacts>>,
-    /// What stands at the claim's name.
-    pub claim: Seen<Option<ClaimFacts>>,
-    /// Pods of the namespace that mount the claim; looked up only while the claim is slow to go.
+    /// Everything that may be its claim: what stands at the name that the spec asks for, first, and what may be left of an earlier spec.
+    pub claims: Seen<Vec<ClaimFacts>>,
+    /// When the youngest claim was made that a SharedVolume has left behind without a volume; looked up only for those.
+    pub claims_made: Option<Seen<Option<Timestamp>>>,
+    /// Pods of the namespace that mount such a claim; looked up only while one is slow to go.
     pub pods: Option<Seen<Vec<String>>>,
     /// Whether the namespace is going away.
     pub namespace_ends: bool,
@@ -42,39 +48,49 @@ pub struct World {
     pub file_systems: Seen<Vec<FileSystemFacts>>,
     /// The first of the other SharedVolumes of the namespace that mean the same data.
     pub duplicates: Vec<String>,
-    /// What the driver has reported of itself.
+    /// What is known of the driver; none when it has no Component.
     pub driver: Seen<Option<DriverFacts>>,
 }
 
 pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let history = history(subject);
-    let claim_at = CLAIM.at(&subject.key.namespace, &claim_name(&subject.key));
+    let claim_at = CLAIM.at(&subject.key.namespace, &claim_of(subject));
     let mine = view.mine(&VOLUME);
     // One of another name that serves another claim carries copied marks.
-    let is_half = |volume: &&Object| {
-        let claim =
-            Key::namespaced(volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"));
-        volume.name() == volume_name(&subject.key) || claim == claim_at.key
-    };
-    let mine = mine.known().into_iter().flatten().filter(is_half);
-    let mine: Vec<_> = mine.map(|volume| going(subject, volume)).collect();
-    let claim = if claim_must_be_proved(history, other_half(&mine, view.now())) {
+    let is_half =
+        |volume: &&Object| volume.name() == volume_name(&subject.key) || reserved_for(volume) == claim_at.key;
+    let halves: Vec<&Object> = mine.known().into_iter().flatten().filter(is_half).collect();
+    let going_halves: Vec<_> = halves.iter().map(|volume| going(subject, volume)).collect();
+    let claim = if claim_must_be_proved(history, other_half(&going_halves, view.now())) {
         view.get(&claim_at)
     } else {
         view.cached(&claim_at)
     };
-    let claim_half: Vec<_> = claim.present().map(|claim| going(subject, claim)).into_iter().collect();
-    let claim = claim.map(|claim| claim.as_ref().map(ClaimFacts::of));
-    let slow = claim.present().filter(|claim| lingers(claim.deleting, view.now(), LINGERING));
-    let pods = slow.map(|claim| {
-        view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &claim.key.name))
-    });
+    let earlier =
+        earlier_claims(subject, view, &claim_at, mine.known().map(Vec::as_slice).unwrap_or_default());
+    let claim_half: Vec<_> =
+        claim.present().into_iter().chain(&earlier).map(|claim| going(subject, claim)).collect();
+    let claims = claim.map(|claim| claim.iter().chain(&earlier).map(ClaimFacts::of).collect::<Vec<_>>());
+    let slow = |claim: &&ClaimFacts| lingers(claim.deleting, view.now(), LINGERING);
+    let slow: Vec<&str> =
+        claims.known().into_iter().flatten().filter(slow).map(|claim| &*claim.key.name).collect();
+    let pods = (!slow.is_empty())
+        .then(|| view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &slow)));
     let prove_volumes = volume_must_be_proved(history, other_half(&claim_half, view.now()));
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
-    let volumes = volumes(subject, view, prove_volumes, claim.present());
+    let volumes = volumes(subject, view, prove_volumes, claims.known().and_then(|claims| claims.first()));
+    let lonely = subject.object.is_none()
+        && volumes.known().is_some_and(Vec::is_empty)
+        && claims.known().is_some_and(|claims| !claims.is_empty());
+    let claims_made = lonely.then(|| {
+        let names: BTreeSet<Key> =
+            claims.known().into_iter().flatten().map(|claim| claim.key.clone()).collect();
+        view.list_live(&CLAIM, &subject.key.namespace, LIST_AGE).map(|all| youngest(&all, &names))
+    });
     World {
-        file_systems: file_systems(subject, view, serves(subject, &claim, &volumes)),
+        claims_made,
+        file_systems: file_systems(subject, view, serves(subject, &claims, &volumes)),
         volumes,
         pods,
         namespace_ends: namespace
@@ -84,9 +100,42 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
         duplicates: duplicates(subject, view),
         driver: view
             .cached(&COMPONENT.at("", driver::COMPONENT))
-            .map(|component| component.as_ref().and_then(DriverFacts::of)),
-        claim,
+            .map(|component| component.as_ref().map(DriverFacts::of)),
+        claims,
     }
+}
+
+/// Claims at other names than the spec asks for: those that our volumes are for, that the status records, or that ask for our volumes.
+/// What is read here and not seen yet makes this look void.
+fn earlier_claims(subject: &Subject, view: &View<'_>, wanted: &ObjectRef, volumes: &[Object]) -> Vec<Object> {
+    let namespace = &subject.key.namespace;
+    let here =
+        |key: &Key| key.namespace == *namespace && *key.name != *wanted.key.name && !key.name.is_empty();
+    // Their marks may be damaged, so that no cache shows them.
+    let recorded = subject.object.as_ref().and_then(|shared| shared.status.claim_ref.as_ref());
+    let recorded = recorded.map(|claim| Key::namespaced(namespace, &claim.name));
+    let named: BTreeSet<Key> = volumes.iter().map(reserved_for).chain(recorded).filter(here).collect();
+    let own = volume_name(&subject.key);
+    let asked_for = volumes.iter().map(Object::name).chain([own.as_str()]).collect::<BTreeSet<_>>();
+    let asking = asked_for.into_iter().flat_map(|volume| {
+        let found = view.cached_topic(&CLAIM, &claims_topic(namespace, volume));
+        found.known().into_iter().flatten().take(ASKING).cloned().collect::<Vec<_>>()
+    });
+    let asking: BTreeSet<Key> = asking.filter(here).filter(|key| !named.contains(key)).collect();
+    let named = named.iter().map(|key| view.get(&CLAIM.key(key)));
+    let seen = named.chain(asking.iter().map(|key| view.cached(&CLAIM.key(key))));
+    seen.filter_map(|claim| claim.present().cloned()).collect()
+}
+
+/// When the youngest of these was made. A cache does not keep it.
+fn youngest(all: &[Object], names: &BTreeSet<Key>) -> Option<Timestamp> {
+    let these = all.iter().filter(|object| names.contains(&object.key()));
+    these.filter_map(|object| object.text("/metadata/creationTimestamp").parse().ok()).max()
+}
+
+/// The claim that a volume is for.
+fn reserved_for(volume: &Object) -> Key {
+    Key::namespaced(volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"))
 }
 
 fn history(subject: &Subject) -> History {
@@ -197,12 +246,13 @@ fn duplicates(subject: &Subject, view: &View<'_>) -> Vec<String> {
     others.map(|other| other.name.to_string()).collect()
 }
 
-/// Pods that keep the claim from vanishing: those that were given to a node, also when they have ended.
-fn holders(pods: &[Object], claim: &str) -> Vec<String> {
+/// Pods that keep claims from vanishing: those that were given to a node, also when they have ended.
+fn holders(pods: &[Object], claims: &[&str]) -> Vec<String> {
     let mounts = |pod: &&Object| {
         let volumes = pod.at("/spec/volumes").and_then(Value::as_array);
         volumes.into_iter().flatten().any(|volume| {
-            volume.pointer("/persistentVolumeClaim/claimName").is_some_and(|name| name == claim)
+            let name = volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str);
+            name.is_some_and(|name| claims.contains(&name))
         })
     };
     let placed = |pod: &&Object| !pod.text("/spec/nodeName").is_empty();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aquifer_engine::model::{Change, USER};
 use aquifer_engine::simulation::World;
 use aquifer_engine::{OWNER_UID, Object, ObjectRef};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::OF_A_USER;
@@ -18,16 +18,37 @@ const LATE: Duration = Duration::from_secs(90);
 /// How old what a status says may be: a watch that stalls is listed again after less.
 const SEEN: Duration = Duration::from_mins(5);
 
+/// The claim that a SharedVolume asks for.
+pub(super) fn wanted_claim(shared: &Object) -> ObjectRef {
+    let key = shared.key();
+    let named = Some(shared.text("/spec/claimName")).filter(|name| !name.is_empty());
+    CLAIM.at(&key.namespace, &named.map_or_else(|| claim_name(&key), str::to_owned))
+}
+
+/// The mount options that it asks for.
+fn wanted_options(shared: &Object) -> Vec<String> {
+    let listed = shared.at("/spec/mountOptions").and_then(Value::as_array).into_iter().flatten();
+    let mut options: Vec<String> = listed.filter_map(Value::as_str).map(str::to_owned).collect();
+    if shared.at("/spec/readOnly") == Some(&Value::Bool(true)) {
+        options.push("ro".to_owned());
+    }
+    options.sort_unstable();
+    options
+}
+
 /// Whether a SharedVolume has the pair that its spec asks for, bound to each other and not being deleted.
 pub(super) fn is_served(shared: &Object, at: impl Fn(&ObjectRef) -> Option<Object>) -> bool {
     let key = shared.key();
     let there = |target: ObjectRef| at(&target).filter(|object| !object.deleting());
     let volume = there(VOLUME.at("", &volume_name(&key)));
-    let claim = there(CLAIM.at(&key.namespace, &claim_name(&key)));
+    let claim = there(wanted_claim(shared));
     let claim = claim.filter(|claim| claim.annotation(OF_A_USER).is_none());
     let Some((volume, claim)) = volume.zip(claim) else { return false };
     let wanted = format!("{}::{}", shared.text("/spec/fileSystemID"), shared.text("/spec/accessPointID"));
-    volume.text("/spec/csi/volumeHandle") == wanted && volume.text("/spec/claimRef/uid") == claim.uid()
+    let options = volume.at("/spec/mountOptions").cloned().unwrap_or_else(|| json!([]));
+    volume.text("/spec/csi/volumeHandle") == wanted
+        && volume.text("/spec/claimRef/uid") == claim.uid()
+        && options == json!(wanted_options(shared))
 }
 
 /// What has happened up to one moment.
@@ -128,6 +149,9 @@ fn may_be_deleted(past: &Past, change: &Change) -> Result<(), String> {
     let is_owner = |shared: &&Object| !shared.deleting() && child.label(OWNER_UID) == Some(shared.uid());
     let Some(owner) = past.shared().find(is_owner) else { return Ok(()) };
     let served = is_served(owner, |target| past.state.get(target).cloned());
+    // What is left of an earlier spec goes.
+    let wanted = [VOLUME.at("", &volume_name(&owner.key())), wanted_claim(owner)];
+    let served = served && wanted.contains(&change.target);
     let changed_lately = past.other_spec.get(owner.uid()).is_some_and(|at| *at + LATE >= change.at);
     if served && !changed_lately {
         return Err(format!("{} was deleted, which {} wants", change.target, owner.name()));

@@ -15,8 +15,11 @@ use super::tenant::{ACCESS_POINT, OTHER_ACCESS_POINT, Tenant, handle};
 const GUARDED: &str = "fs-0a110000000000001";
 
 async fn ask(tenant: &Tenant, name: &str, access_point: Option<&str>) -> Result<()> {
-    let spec =
-        SharedVolumeSpec { file_system_id: GUARDED.into(), access_point_id: access_point.map(Into::into) };
+    let spec = SharedVolumeSpec {
+        file_system_id: GUARDED.into(),
+        access_point_id: access_point.map(Into::into),
+        ..SharedVolumeSpec::default()
+    };
     let body = SharedVolume::new(name, spec);
     tenant.shared_volumes().create(&PostParams::default(), &body).await.context("create a SharedVolume")?;
     Ok(())

@@ -3,13 +3,14 @@
 use anyhow::{Context as _, Result};
 use aquifer_api::efs::{SharedVolume, SharedVolumeSpec};
 use aquifer_efs::names::labels;
+use aquifer_efs::volumes::Volumes;
 use aquifer_lab::install;
 use k8s_openapi::api::core::v1::LimitRange;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::harness::{edit, exclusive, installed_operator, shared, until};
+use super::harness::{edit, exclusive, installed_operator, operator_with, shared, until};
 use super::tenant::{ACCESS_POINT, FILE_SYSTEM, OTHER_ACCESS_POINT, Tenant, handle, is_bound};
 
 #[tokio::test]
@@ -50,6 +51,7 @@ async fn defect_2_recreated_with_other_ids_while_the_old_volume_was_dying_it_got
         SharedVolumeSpec {
             file_system_id: FILE_SYSTEM.into(),
             access_point_id: Some(OTHER_ACCESS_POINT.into()),
+            ..SharedVolumeSpec::default()
         },
     );
     let taken = tenant.shared_volumes().create(&PostParams::default(), &body).await;
@@ -112,7 +114,9 @@ async fn defect_5_what_was_removed_while_the_operator_was_away_left_orphans_that
         tenant.gone(name).await?;
     }
     tenant.create("back", Some(OTHER_ACCESS_POINT)).await?;
-    let operator = installed_operator(&test);
+    // What is young would stay for an hour: it may come from a backup.
+    let grace = std::time::Duration::from_secs(5);
+    let operator = operator_with(&test, Volumes { grace, ..Volumes::default() });
     let (volume, claim) = tenant.another_pair("back", &back).await?;
     assert_eq!(handle(&volume), format!("{FILE_SYSTEM}::{OTHER_ACCESS_POINT}"));
     assert!(is_bound(&claim));

@@ -46,8 +46,13 @@ async fn on_start_every_object_of_the_driver_is_made_and_reported() -> Result<()
 
     let tenant = Tenant::new().await?;
     tenant.create("data", Some(ACCESS_POINT)).await?;
-    let is = |shared: &_| condition(shared, "DriverReady").is_some_and(|driver| driver["status"] == "True");
-    tenant.until("data", "knows that the driver is there", is).await?;
+    // There is no node that could run it.
+    let is = |shared: &_| {
+        condition(shared, "DriverReady").is_some_and(|driver| {
+            driver["reason"] == "DriverNotReady" && driver["message"].to_string().contains("no node")
+        })
+    };
+    tenant.until("data", "knows that no node serves", is).await?;
     tenant.delete("data").await?;
     tenant.gone("data").await
 }

@@ -20,6 +20,15 @@ pub fn start(account: &Account, driver: Driver) -> Operator {
     })
 }
 
+/// Starts the family with these settings of SharedVolumes.
+pub fn operator_with(test: &TestCluster, volumes: Volumes) -> Operator {
+    Operator::start(&test.account, move |controllers| {
+        controllers.run(volumes);
+        controllers.run(FileSystems);
+        controllers.run(Driver::default());
+    })
+}
+
 /// Starts the family as it is installed.
 pub fn installed_operator(test: &TestCluster) -> Operator {
     start(&test.account, Driver::default())

@@ -69,6 +69,7 @@ impl Tenant {
         let spec = SharedVolumeSpec {
             file_system_id: FILE_SYSTEM.into(),
             access_point_id: access_point.map(Into::into),
+            ..SharedVolumeSpec::default()
         };
         let body = SharedVolume::new(name, spec);
         self.shared_volumes().create(&PostParams::default(), &body).await.context("create a SharedVolume")

@@ -282,6 +282,7 @@ pub(super) fn spec(index: usize) -> SharedVolumeSpec {
     SharedVolumeSpec {
         file_system_id: "fs-0123456789abcdef0".into(),
         access_point_id: Some(format!("fsap-{index:017x}")),
+        ..SharedVolumeSpec::default()
     }
 }
 

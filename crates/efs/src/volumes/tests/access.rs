@@ -23,7 +23,7 @@ fn is_made(sim: &Sim<Volumes>) -> bool {
 
 fn restricted() -> Sim<Volumes> {
     let sim = start();
-    Sim::new(Volumes { tenancy: Tenancy::Restricted }, Arc::clone(&sim.model))
+    Sim::new(Volumes { tenancy: Tenancy::Restricted, ..Volumes::default() }, Arc::clone(&sim.model))
 }
 
 #[tokio::test]
@@ -277,7 +277,8 @@ async fn while_shared_file_systems_cannot_be_read_what_serves_is_kept_and_nothin
 async fn restricting_a_cluster_cuts_nothing_that_serves() {
     let open = ready().await;
     let before = [uid(&open, &volume()), uid(&open, &claim())];
-    let sim = Sim::new(Volumes { tenancy: Tenancy::Restricted }, Arc::clone(&open.model));
+    let sim =
+        Sim::new(Volumes { tenancy: Tenancy::Restricted, ..Volumes::default() }, Arc::clone(&open.model));
     settle(&sim).await;
     assert_eq!([uid(&sim, &volume()), uid(&sim, &claim())], before);
     assert_eq!((reason_of(&sim).as_str(), condition(&sim, "Allowed").1.as_str()), ("Bound", "Revoked"));

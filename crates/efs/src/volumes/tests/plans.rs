@@ -20,13 +20,6 @@ async fn made() -> Sim<Volumes> {
     sim
 }
 
-/// The SharedVolume goes although its pair is there, as when somebody takes its finalizer off, and comes again.
-fn made_anew(sim: &Sim<Volumes>) {
-    sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
-    sim.model.delete(&shared());
-    put(sim, AP);
-}
-
 #[tokio::test]
 async fn without_a_file_system_it_is_invalid_and_says_which_field_is_missing() {
     let sim = start();
@@ -66,24 +59,6 @@ async fn it_serves_when_both_halves_say_that_they_are_bound() {
     binder(&sim.model);
     sim.settle().await;
     assert_eq!(reason(&sim), "Bound");
-}
-
-#[tokio::test]
-async fn a_predecessors_pair_is_not_taken_over_even_if_it_holds_the_same_data_and_has_lost_a_mark() {
-    for loses_mark in [None, Some(volume()), Some(claim())] {
-        let sim = ready().await;
-        let before = (uid(&sim, &volume()), uid(&sim, &claim()));
-        if let Some(target) = &loses_mark {
-            sim.model.edit(target, |doc| {
-                doc["metadata"]["labels"].as_object_mut().unwrap().remove(OWNER_UID);
-            });
-        }
-        made_anew(&sim);
-        settle(&sim).await;
-        assert_eq!(reason(&sim), "Bound", "{loses_mark:?}");
-        assert_ne!(uid(&sim, &volume()), before.0, "{loses_mark:?}");
-        assert_ne!(uid(&sim, &claim()), before.1, "{loses_mark:?}");
-    }
 }
 
 #[tokio::test]
@@ -195,27 +170,6 @@ async fn a_volume_for_the_claim_of_another_namespace_does_not_serve_although_the
     assert_eq!(reason(&sim), "Bound");
 }
 
-#[tokio::test]
-async fn whether_the_driver_runs_is_said_as_the_driver_says_it() {
-    for (said, state, reason) in [
-        ("True", "True", "DriverRunning"),
-        ("False", "False", "DriverNotReady"),
-        ("Unknown", "False", "DriverNotReady"),
-    ] {
-        let sim = start();
-        let ready = json!({"type": "Ready", "status": said, "reason": "Installed", "message": "so it says"});
-        sim.model.put(
-            &COMPONENT,
-            json!({"metadata": {"name": driver::COMPONENT}, "status": {"conditions": [ready]}}),
-        );
-        put(&sim, AP);
-        settle(&sim).await;
-        let shared = sim.model.object(&shared()).unwrap();
-        let driver = shared.condition("DriverReady").unwrap();
-        assert_eq!((&driver["status"], &driver["reason"]), (&json!(state), &json!(reason)), "{driver}");
-    }
-}
-
 #[test]
 fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
     use crate::volumes::conditions::{Blocked, deleting};
@@ -224,7 +178,8 @@ fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
     let unknown = || Why::NotSynced;
     let world = crate::volumes::World {
         volumes: Seen::Unknown(unknown()),
-        claim: Seen::Unknown(unknown()),
+        claims: Seen::Unknown(unknown()),
+        claims_made: None,
         pods: None,
         namespace_ends: false,
         namespace_labels: Seen::Unknown(unknown()),
