@@ -210,7 +210,8 @@ fn test_finds(tree: &Path, package: &str, test: &str) -> Result<Option<String>> 
     let target = if package == "aquifer" { "--bins" } else { "--lib" };
     let unit = ["--profile", "mutants", target];
     process::run(cargo(tree, package, &unit).arg("--no-run"))?;
-    let played = cargo(tree, package, &unit).args(["--", "--exact", test]).output().context("cannot run the test")?;
+    let played =
+        cargo(tree, package, &unit).args(["--", "--exact", test]).output().context("cannot run the test")?;
     let ran = String::from_utf8_lossy(&played.stdout).contains("running 1 test");
     ensure!(ran, "there is no test {test}");
     Ok((!played.status.success()).then(|| test.to_owned()))

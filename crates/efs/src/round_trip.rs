@@ -1,6 +1,6 @@
 //! The worlds of the family can be sent to another process and back: nothing of them is lost in JSON.
 
-use aquifer_api::component::ComponentReason;
+use aquifer_api::component::{ComponentReason, NodeCounts};
 use aquifer_base::{Reason, ResourceVersion, Uid};
 use aquifer_engine::{Identity, Key, Seen, State, Why};
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::driver::{self, DefinitionFacts, NodeCounts, PartFacts, Place, PlaceFacts};
+use crate::driver::{self, DefinitionFacts, PartFacts, Place, PlaceFacts};
 use crate::volumes::{
     self, AccessPoints, ClaimFacts, ClaimPhase, ClaimReference, Data, DriverFacts, FileSystemFacts, Nodes,
     OwnerMarks, VolumeFacts,

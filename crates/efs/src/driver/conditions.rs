@@ -1,6 +1,6 @@
 //! What the status of the driver's Component says in each situation. Decides nothing.
 
-use aquifer_api::component::{ComponentObject, ComponentReason, ComponentStatus, ObjectState};
+use aquifer_api::component::{ComponentObject, ComponentReason, ComponentStatus, NodeCounts, ObjectState};
 use aquifer_base::NamespaceName;
 use aquifer_engine::{Condition, Key, Report, Seen, State};
 
@@ -85,7 +85,12 @@ pub(super) fn installed(
         Condition::new("Ready", State::True, ComponentReason::Installed, "the driver is installed").news()
     };
     let soon = absent && in_the_way.is_empty() && trouble.is_none();
-    let report = report(all.listed(), ready).condition(nodes(&all.parts));
+    let status = ComponentStatus {
+        objects: all.listed(),
+        nodes: node_counts(&all.parts),
+        ..ComponentStatus::default()
+    };
+    let report = Report::new(&status).condition(ready).condition(nodes(&all.parts));
     if soon { report.soon() } else { report }
 }
 
@@ -163,11 +168,17 @@ fn state(part: &Part<'_>) -> (ObjectState, Option<String>) {
     }
 }
 
+/// On how many nodes the node plugin should run and does; none while there is none of ours.
+fn node_counts(parts: &[Part<'_>]) -> Option<NodeCounts> {
+    let plugin = parts.iter().find(|part| part.manifest.target.kind == DAEMON_SET)?;
+    Some(plugin.ours()?.nodes)
+}
+
 /// Whether the node plugin runs where it should.
 fn nodes(parts: &[Part<'_>]) -> Condition {
     use ComponentReason::{NoNodes, NotInstalled, NotRunning, Running};
     let plugin = parts.iter().find(|part| part.manifest.target.kind == DAEMON_SET);
-    let found = plugin.and_then(|part| Some((part.live.present()?.nodes, &part.manifest.target.key)));
+    let found = plugin.and_then(|part| Some((node_counts(parts)?, &part.manifest.target.key)));
     let (state, reason, message) = match found {
         None => (State::Unknown, NotInstalled, "the node plugin is not there yet".to_owned()),
         Some((nodes, _)) if nodes.wanted == 0 => {

@@ -1,5 +1,6 @@
 //! What decisions need to know of the driver's objects and of the definition of SharedVolumes. Reads, does not judge.
 
+use aquifer_api::component::NodeCounts;
 use aquifer_engine::{Identity, OWNER, OWNER_UID, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,15 +18,6 @@ pub struct PartFacts {
     pub deleting: bool,
     /// On how many nodes it should run and does; 0 for what does not run on nodes.
     pub nodes: NodeCounts,
-}
-
-/// On how many nodes something runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeCounts {
-    /// Nodes that it should run on.
-    pub wanted: i64,
-    /// Nodes on which it is ready.
-    pub ready: i64,
 }
 
 /// The definition of SharedVolumes.

@@ -23,7 +23,7 @@ use crate::fields::FIELDS;
 use crate::kinds::{COMPONENT, CRD, CSI_DRIVER, DAEMON_SET, NAMESPACE, SERVICE_ACCOUNT, STORAGE_CLASS};
 use crate::manifests::DriverConfig;
 use crate::names::driver;
-pub use facts::{DefinitionFacts, NodeCounts, PartFacts};
+pub use facts::{DefinitionFacts, PartFacts};
 pub use place::{Place, PlaceFacts};
 pub use world::World;
 
