@@ -38,7 +38,7 @@ pub fn version(commit: &str) -> Result<Earlier> {
         work.run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&workspace))?;
         let target = workspace.join("target");
         std::fs::create_dir(&target)?;
-        let built = operator_image::image_of(&workspace, &target, Profile::Dev)?;
+        let built = operator_image::image_of(&workspace, &target, Profile::Dev, commit)?;
         std::fs::copy(&built.image.archive, dir.join(ARCHIVE))?;
         work.run(Command::new("cp").arg("-R").arg(workspace.join(CHART)).arg(dir.join("chart")))
     })?;

@@ -36,6 +36,7 @@ async fn story(world: &mut World) -> Result<()> {
     tenants::two_namespaces_share_and_a_third_is_denied(world).await?;
     tenants::an_access_point_decides_who_and_what(world).await?;
     tenants::one_pod_uses_two_file_systems(world).await?;
+    tenants::what_is_read_only_can_be_read_and_not_written(world).await?;
     tenants::twins_in_one_namespace_are_named_and_work(world).await?;
     changes::a_pod_bounces(world).await?;
     changes::a_changed_volume_moves_when_its_pods_go(world).await?;

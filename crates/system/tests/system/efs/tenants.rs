@@ -75,6 +75,29 @@ pub async fn one_pod_uses_two_file_systems(world: &mut World) -> Result<()> {
     Ok(())
 }
 
+/// Read-only on the node, whatever the pod asks for; with mount options, and by the name that was chosen for the claim.
+pub async fn what_is_read_only_can_be_read_and_not_written(world: &mut World) -> Result<()> {
+    let spec = json!({ "fileSystemID": ONE, "accessPointID": TEAM, "readOnly": true, "mountOptions": ["noatime"],
+        "claimName": "pvc-shelf" });
+    made(
+        world,
+        json!({ "apiVersion": "aws-efs.managed.openshift.io/v1alpha1", "kind": "SharedVolume",
+        "metadata": { "name": "archive", "namespace": BLUE }, "spec": spec }),
+    )
+    .await?;
+    let visitor = User::idle(BLUE, "visitor", "n3", 4321, &["shelf"]);
+    visitor.start(world).await?;
+    let sum = WRITER.sum(world, "/data/from-red").await?;
+    visitor.sees(world, "/shelf/from-red", &sum).await?;
+    let refused = visitor.put(world, "/shelf/from-visitor", "visitor").await;
+    let refused = refused.err().context("a pod has written to what is read-only")?;
+    ensure!(format!("{refused:#}").contains("read-only file system"), "{refused:#}");
+    visitor.end(world).await?;
+    world.unshare(BLUE, "archive").await?;
+    world.done("a read-only SharedVolume with a claim name of choice is read, and writing to it is refused");
+    Ok(())
+}
+
 /// Uses two file systems.
 pub const BOTH: User<'_> =
     User { namespace: RED, name: "both", node: "n3", uid: 1234, of: &["data", "other"], does: &["wait"] };

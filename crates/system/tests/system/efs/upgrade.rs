@@ -16,9 +16,9 @@ const EARLIER: &str = "f7d08d7";
 const EARLIER_TAG: &str = "earlier";
 const PRESENT_TAG: &str = "present";
 const OTHER_DRIVER: &str = "localhost/aquifer-lab/efs:another-name";
-/// What people add to `helm upgrade` and to `helm rollback`, for example `--take-ownership` when the chart makes objects that the
-/// operator made before.
-const UPGRADE: &[&str] = &[];
+/// What people add to `helm upgrade` and to `helm rollback`. The earlier operator made the driver's namespace and its rights itself; today the
+/// chart does.
+const UPGRADE: &[&str] = &["--take-ownership"];
 const ROLLBACK: &[&str] = &[];
 
 #[tokio::test(flavor = "multi_thread")]
