@@ -42,6 +42,12 @@ pub trait InLab: Sync {
     async fn bench_idle(&self, _n: usize, _program: &Path) -> Result<String> {
         anyhow::bail!("{} has no such case", self.name())
     }
+
+    /// Lets one tenant do its worst with `n` objects; says what others notice of it.
+    async fn bench_attack(&self, _n: usize, _program: &Path) -> Result<String> {
+        anyhow::bail!("{} has no such case", self.name())
+    }
+
     /// Runs its benchmark with `n` objects.
     async fn bench(&self, _n: usize, _program: &Path) -> Result<Vec<Row>> {
         Ok(Vec::new())

@@ -91,8 +91,9 @@ fn the_rules_and_enumerations_are_the_known_ones() {
     insta::assert_snapshot!(found.join("\n"), @r#"
     Component: required ["spec"]
     Component.spec.desired: enum ["Installed","Removed"]
+    Component.status.nodes: required ["ready","wanted"]
     Component.status.objects.items: required ["kind","name","state"]
-    Component.status.objects.items.state: enum ["Current","Missing","Foreign","Deleting"]
+    Component.status.objects.items.state: enum ["Current","Provided","Missing","Foreign","Deleting"]
     Component.status.reserved.items: required ["amount","uid"]
     SharedFileSystem: required ["spec"]
     SharedFileSystem.spec: required ["fileSystemID"]
@@ -107,7 +108,10 @@ fn the_rules_and_enumerations_are_the_known_ones() {
     SharedVolume: required ["spec"]
     SharedVolume.spec: required ["fileSystemID"]
     SharedVolume.spec.accessPointID: rule self.matches('^fsap-[0-9a-f]{8,40}$')
+    SharedVolume.spec.claimName: rule self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')
     SharedVolume.spec.fileSystemID: rule self.matches('^fs-[0-9a-f]{8,40}$')
+    SharedVolume.spec.mountOptions: rule self.all(one, one.matches('^(tls|hard|noresvport|noatime|nodiratime|relatime|nosuid|nodev|noexec|sync|noac|nocto|lookupcache=(all|none|pos|positive)|(rsize|wsize|timeo|retrans|actimeo|acregmin|acregmax|acdirmin|acdirmax)=[0-9]{1,7})$'))
+    SharedVolume.spec.mountOptions: rule self.all(one, self.exists_one(other, other.split('=')[0] == one.split('=')[0]))
     SharedVolume.status.claimRef: required ["kind","name"]
     SharedVolume.status.volumeRef: required ["name"]
     "#);

@@ -43,6 +43,8 @@ enum Case {
     Life,
     /// Objects that are Ready are left alone for ten minutes; of several sizes the last counts
     Idle,
+    /// One tenant does its worst with so many objects, and another one waits for its own; of several sizes the last counts
+    Attack,
 }
 
 /// The engine, and the families that have a benchmark.
@@ -64,10 +66,14 @@ pub async fn run(args: Args) -> Result<()> {
     lab::prepare().await?;
     let program = operator::build(true)?;
     let mut rows = Vec::new();
-    if args.case == Case::Idle {
+    if args.case != Case::Life {
         let n = args.n.last().or(SIZES.last()).copied().unwrap_or_default();
         for family in families::all().iter().filter(|family| family.name() == args.name) {
-            println!("{}", family.bench_idle(n, &program).await?);
+            let measured = match args.case {
+                Case::Attack => family.bench_attack(n, &program).await?,
+                _ => family.bench_idle(n, &program).await?,
+            };
+            println!("{measured}");
         }
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! The family `efs` in the lab.
 
+mod attack;
 mod bench;
 mod floor;
 
@@ -70,6 +71,10 @@ impl InLab for Efs {
 
     async fn bench_idle(&self, n: usize, program: &Path) -> Result<String> {
         bench::idle(n, program).await
+    }
+
+    async fn bench_attack(&self, n: usize, program: &Path) -> Result<String> {
+        attack::run(n, program).await
     }
 
     async fn bench(&self, n: usize, program: &Path) -> Result<Vec<Row>> {

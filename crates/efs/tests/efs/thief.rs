@@ -88,8 +88,11 @@ async fn a_stolen_token_makes_nothing_that_runs_and_touches_no_volume_or_claim_o
         let said = refused(&thief, &volume(&source)).await?;
         assert!(said.contains("only volumes of the driver"), "{source}: {said}");
     }
-    let said = refused(&thief, &claim(&tenant.name, "x", "fast")).await?;
-    assert!(said.contains("only claims of the storage class efs-sc"), "{said}");
+    let in_effect = || async {
+        let said = refused(&thief, &claim(&tenant.name, "x", "fast")).await?;
+        Ok(said.contains("only claims of the storage class efs-sc").then_some(()))
+    };
+    eventually(DEADLINE, "the policy for claims is in effect", in_effect).await?;
     // Ours are taken.
     let ours: DynamicObject = serde_json::from_value(volume(&json!({"csi": handle})))?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };

@@ -37,7 +37,7 @@ use crate::{
 };
 use aquifer_lab::install::{self, Account};
 
-const BENCH: &str = "efs";
+pub(super) const BENCH: &str = "efs";
 pub(super) const NAMESPACE: &str = "bench";
 /// How long nothing may be written before the objects count as being at rest.
 const REST: Duration = Duration::from_secs(30);
@@ -152,7 +152,7 @@ pub(super) struct BenchCluster {
 }
 
 impl BenchCluster {
-    async fn start(name: &str) -> Result<Self> {
+    pub async fn start(name: &str) -> Result<Self> {
         let cluster = Lab::cluster(name).start().await?;
         let user = cluster.client()?;
         install::crds(&user).await?;
@@ -377,7 +377,7 @@ pub(super) async fn bound(
     watch_until(claims, n, "claims are Bound", is_bound, report).await
 }
 
-async fn ready(api: &Api<SharedVolume>, n: usize) -> Result<()> {
+pub(super) async fn ready(api: &Api<SharedVolume>, n: usize) -> Result<()> {
     let is_ready = |volume: &SharedVolume| {
         let conditions = volume.status.iter().flat_map(|status| &status.conditions);
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
