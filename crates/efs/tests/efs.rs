@@ -5,6 +5,8 @@
 
 #[path = "efs/allowed.rs"]
 mod allowed;
+#[path = "efs/attacks.rs"]
+mod attacks;
 #[path = "efs/change.rs"]
 mod change;
 #[path = "efs/claims_of_users.rs"]

@@ -66,20 +66,22 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     } else {
         view.cached(&claim_at)
     };
-    let earlier =
-        earlier_claims(subject, view, &claim_at, mine.known().map(Vec::as_slice).unwrap_or_default());
+    let earlier = earlier_claims(subject, view, &claim_at, &[]);
     let claim_half: Vec<_> =
         claim.present().into_iter().chain(&earlier).map(|claim| going(subject, claim)).collect();
+    let prove_volumes = volume_must_be_proved(history, other_half(&claim_half, view.now()));
+    let volumes = volumes(subject, view, prove_volumes, claim.present());
+    // Also those that are found by a volume whose marks are damaged, which is none of `mine`.
+    let earlier =
+        earlier_claims(subject, view, &claim_at, volumes.known().map(Vec::as_slice).unwrap_or_default());
     let claims = claim.map(|claim| claim.iter().chain(&earlier).map(ClaimFacts::of).collect::<Vec<_>>());
     let slow = |claim: &&ClaimFacts| lingers(claim.deleting, view.now(), LINGERING);
     let slow: Vec<&str> =
         claims.known().into_iter().flatten().filter(slow).map(|claim| &*claim.key.name).collect();
     let pods = (!slow.is_empty())
         .then(|| view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &slow)));
-    let prove_volumes = volume_must_be_proved(history, other_half(&claim_half, view.now()));
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
-    let volumes = volumes(subject, view, prove_volumes, claims.known().and_then(|claims| claims.first()));
     let lonely = subject.object.is_none()
         && volumes.known().is_some_and(Vec::is_empty)
         && claims.known().is_some_and(|claims| !claims.is_empty());
@@ -107,16 +109,23 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
 
 /// Claims at other names than the spec asks for: those that our volumes are for, that the status records, or that ask for our volumes.
 /// What is read here and not seen yet makes this look void.
-fn earlier_claims(subject: &Subject, view: &View<'_>, wanted: &ObjectRef, volumes: &[Object]) -> Vec<Object> {
+fn earlier_claims(
+    subject: &Subject,
+    view: &View<'_>,
+    wanted: &ObjectRef,
+    volumes: &[VolumeFacts],
+) -> Vec<Object> {
     let namespace = &subject.key.namespace;
     let here =
         |key: &Key| key.namespace == *namespace && *key.name != *wanted.key.name && !key.name.is_empty();
     // Their marks may be damaged, so that no cache shows them.
     let recorded = subject.object.as_ref().and_then(|shared| shared.status.claim_ref.as_ref());
     let recorded = recorded.map(|claim| Key::namespaced(namespace, &claim.name));
-    let named: BTreeSet<Key> = volumes.iter().map(reserved_for).chain(recorded).filter(here).collect();
+    let reserved = volumes.iter().filter_map(|volume| Some(volume.claim.as_ref()?.key.clone()));
+    let named: BTreeSet<Key> = reserved.chain(recorded).filter(here).collect();
     let own = volume_name(&subject.key);
-    let asked_for = volumes.iter().map(Object::name).chain([own.as_str()]).collect::<BTreeSet<_>>();
+    let asked_for = volumes.iter().map(|volume| volume.name.as_str()).chain([own.as_str()]);
+    let asked_for = asked_for.collect::<BTreeSet<_>>();
     let asking = asked_for.into_iter().flat_map(|volume| {
         let found = view.cached_topic(&CLAIM, &claims_topic(namespace, volume));
         found.known().into_iter().flatten().take(ASKING).cloned().collect::<Vec<_>>()
@@ -167,13 +176,13 @@ fn volumes(
     subject: &Subject,
     view: &View<'_>,
     prove: bool,
-    claim: Option<&ClaimFacts>,
+    claim: Option<&Object>,
 ) -> Seen<Vec<VolumeFacts>> {
     view.mine(&VOLUME).map(|found| {
         let mut found: Vec<VolumeFacts> = found.iter().map(VolumeFacts::of).collect();
         let recorded = subject.object.as_ref().and_then(|shared| shared.status.volume_ref.as_ref());
         let recorded = recorded.map(|volume| volume.name.as_str()).unwrap_or_default();
-        let claimed = claim.map(|claim| claim.volume.as_str()).unwrap_or_default();
+        let claimed = claim.map(|claim| claim.text("/spec/volumeName")).unwrap_or_default();
         let ours = volume_name(&subject.key);
         let mut names = vec![ours.as_str(), recorded, claimed];
         names.sort_unstable();

@@ -174,6 +174,25 @@ async fn the_old_claim_is_found_by_the_volume_that_is_for_it_although_its_marks_
     assert_eq!(sim.model.object(&claim_named("old")), None);
 }
 
+/// Found by the simulation: no cache shows the volume, so that only a refused write shows it, and with it the claim that it waits for.
+#[tokio::test]
+async fn the_old_claim_is_found_although_the_marks_of_both_are_gone_and_the_status_is_lost() {
+    let sim = start();
+    put_spec(&sim, "data", &json!({"claimName": "old"}));
+    settle(&sim).await;
+    for half in [volume(), claim_named("old")] {
+        sim.model.edit(&half, |doc| {
+            doc["metadata"]["labels"].as_object_mut().unwrap().remove(labels::OWNED);
+        });
+    }
+    sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
+    sim.model.delete(&shared());
+    put_spec(&sim, "data", &json!({"claimName": "new"}));
+    settle(&sim).await;
+    assert_eq!(reason(&sim), "Bound", "{:?}", sim.model.log());
+    assert_eq!(sim.model.object(&claim_named("old")), None);
+}
+
 #[tokio::test]
 async fn a_pair_with_a_chosen_name_goes_with_its_shared_volume_and_as_an_orphan() {
     for orphan in [false, true] {
