@@ -1,4 +1,10 @@
 {{- define "aquifer.efs.environment" -}}
+{{- /* Its rights would go to the new place while the node plugin is still in the old one. */}}
+{{- range (lookup "apps/v1" "DaemonSet" "" "").items }}
+{{- if and (eq .metadata.name "efs-csi-node") (eq (dig "labels" "app.kubernetes.io/part-of" "" .metadata) "aquifer") (ne .metadata.namespace $.Values.efs.namespace) }}
+{{- fail (printf "the EFS driver is in namespace %s: efs.namespace cannot be %s until it is removed (aquifer efs uninstall)" .metadata.namespace $.Values.efs.namespace) }}
+{{- end }}
+{{- end }}
 {{- with .Values.efs }}
 - name: AQUIFER_EFS_DRIVER
   value: {{ .driver | quote }}

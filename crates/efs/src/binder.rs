@@ -76,6 +76,9 @@ fn bind(model: &Model, claim: &Object) {
         model.edit(&at, |doc| doc["spec"]["claimRef"] = bound);
         model.edit(&target, |doc| {
             doc["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
+            if named.is_empty() {
+                doc["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] = json!("yes");
+            }
             doc["spec"]["volumeName"] = json!(volume.name());
             doc["status"] = json!({"phase": "Bound"});
         });

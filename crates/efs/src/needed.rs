@@ -13,8 +13,13 @@ use crate::names::{driver, labels};
 pub(crate) async fn needed(client: &Client) -> Result<Vec<String>, Error> {
     let everything = ListParams::default();
     let volumes = list::<SharedVolume>(client, &everything).await?;
+    // One without a finalizer has nothing, such as one that was made while the driver was removed: it needs nobody to go away.
+    let held = |volume: &&SharedVolume| {
+        let ours = [labels::SHARED_VOLUME_FINALIZER, labels::UPSTREAM_FINALIZER];
+        volume.finalizers().iter().any(|name| ours.contains(&name.as_str()))
+    };
     let mut all: Vec<String> =
-        volumes.iter().map(|volume| format!("SharedVolume {}", place(volume))).collect();
+        volumes.iter().filter(held).map(|volume| format!("SharedVolume {}", place(volume))).collect();
     let components = list::<Component>(client, &everything).await?;
     if !components.iter().any(|component| component.name_any() == driver::COMPONENT) {
         // A user has deleted the component while no operator ran that would have made it again.

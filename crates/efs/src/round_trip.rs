@@ -91,12 +91,21 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
 
 fn claim() -> impl Strategy<Value = ClaimFacts> {
     let phase = prop_oneof![Just(ClaimPhase::Pending), Just(ClaimPhase::Bound), Just(ClaimPhase::Lost)];
-    let head = (key(), identity(), text(), phase, any::<bool>());
-    (head, marks(), prop::option::of(timestamp()), texts()).prop_map(
-        |((key, identity, volume, phase, bind_completed), marks, deleting, finalizers)| ClaimFacts {
+    let head = (key(), identity(), text(), phase, any::<bool>(), any::<bool>(), text());
+    let times = (prop::option::of(timestamp()), prop::option::of(timestamp()));
+    (head, marks(), times, texts()).prop_map(
+        |(
+            (key, identity, volume, phase, bind_completed, volume_chosen, class),
+            marks,
+            (made, deleting),
+            finalizers,
+        )| ClaimFacts {
             key,
             identity,
             volume,
+            volume_chosen,
+            class,
+            made,
             phase,
             bind_completed,
             marks,
@@ -124,7 +133,7 @@ fn driver_facts() -> impl Strategy<Value = DriverFacts> {
 fn volumes_world() -> impl Strategy<Value = volumes::World> {
     (
         seen(prop::collection::vec(volume(), 0..3)),
-        (seen(prop::collection::vec(claim(), 0..3)), prop::option::of(seen(prop::option::of(timestamp())))),
+        seen(prop::collection::vec(claim(), 0..3)),
         prop::option::of(seen(texts())),
         any::<bool>(),
         seen(prop::option::of(prop::collection::btree_map(text(), text(), 0..3))),
@@ -133,20 +142,11 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
         seen(prop::option::of(driver_facts())),
     )
         .prop_map(|seen| {
-            let (
-                volumes,
-                (claims, claims_made),
-                pods,
-                namespace_ends,
-                namespace_labels,
-                file_systems,
-                duplicates,
-                driver,
-            ) = seen;
+            let (volumes, claims, pods, namespace_ends, namespace_labels, file_systems, duplicates, driver) =
+                seen;
             volumes::World {
                 volumes,
                 claims,
-                claims_made,
                 pods,
                 namespace_ends,
                 namespace_labels,

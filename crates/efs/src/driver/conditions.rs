@@ -118,6 +118,14 @@ pub(super) fn removing(all: &Parts<'_>, left: &[String]) -> Report {
     report(all.listed(), not_ready(ComponentReason::Removing, message)).soon()
 }
 
+pub(super) fn left_behind(objects: Vec<ComponentObject>, left: &[String]) -> Report {
+    let message = format!(
+        "Aquifer made {} and has no rights to them with --efs-driver=external. Set it to managed until the driver is removed; if they are gone already: kubectl delete component efs-driver",
+        list(left)
+    );
+    report(objects, not_ready(ComponentReason::Removing, message).warning())
+}
+
 pub(super) fn removed(objects: Vec<ComponentObject>, asked_for: bool) -> Report {
     let message = if asked_for {
         "the driver has been removed; to have it again: kubectl delete component efs-driver"

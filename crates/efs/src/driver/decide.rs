@@ -89,17 +89,23 @@ pub(super) fn decide(driver: &Driver, subject: &Subject, world: &World) -> Plan 
     install(&all, trouble.as_ref())
 }
 
-/// Another owner manages the driver: nothing is made or taken away, and a removal is only noted.
+/// Another owner manages the driver: nothing is made or taken away, and a removal is only noted. What we made before stays, and then
+/// nothing is called removed.
 fn outside(subject: &Subject, world: &World, recorded: Vec<ComponentObject>) -> Plan {
+    use ObjectState::{Current, Deleting};
+    if !unwanted(subject, &world.definition) {
+        return Plan::none().status(conditions::external_by_flag(recorded));
+    }
     let needed = needed(world);
-    let report = match unwanted(subject, &world.definition) {
-        false => conditions::external_by_flag(recorded),
-        true if needed.is_empty() => conditions::removed(recorded, marked(subject)),
-        true => {
-            return Plan::none().wake_after(HELD).status(conditions::needed(recorded, &needed));
-        }
-    };
-    Plan::none().status(report)
+    if !needed.is_empty() {
+        return Plan::none().wake_after(HELD).status(conditions::needed(recorded, &needed));
+    }
+    let left = recorded.iter().filter(|object| matches!(object.state, Current | Deleting));
+    let left: Vec<String> = left.map(|object| format!("{} {}", object.kind, object.name)).collect();
+    if !left.is_empty() {
+        return Plan::none().status(conditions::left_behind(recorded, &left));
+    }
+    Plan::none().status(conditions::removed(recorded, marked(subject)))
 }
 
 /// Every object as it should be; those of others are left alone and reported. Without its place there is no node plugin.

@@ -400,7 +400,18 @@ async fn a_driver_of_another_user_gets_nothing() {
     assert_eq!(reason(&sim), "Removing");
     take_away(&sim, &shared);
     settled(&sim).await;
-    assert_eq!((reason(&sim), present(&sim).len()), ("Removed".to_owned(), targets().len()));
+    // What we made is still there, and nobody is told otherwise.
+    assert_eq!((reason(&sim), present(&sim).len()), ("Removing".to_owned(), targets().len()));
+    assert!(ready(&sim).2.contains("DaemonSet efs-csi-node"), "{:?}", ready(&sim));
+    // Where we never made anything, volumes for the other owner's driver hold nothing up.
+    let sim = start_with(Driver { management: Management::External, ..Driver::default() });
+    sim.model.put(
+        &VOLUME,
+        json!({"metadata": {"name": "theirs"}, "spec": {"csi": {"driver": driver::DRIVER_NAME}}}),
+    );
+    mark_removed(&sim);
+    settled(&sim).await;
+    assert_eq!(reason(&sim), "Removed");
 }
 
 fn sim_watches(management: Management) -> Vec<Kind> {

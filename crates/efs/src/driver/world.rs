@@ -47,15 +47,24 @@ pub(super) fn observe(driver: &Driver, subject: &Subject, view: &View<'_>) -> Wo
         .collect();
     let definition = view.cached(&CRD.at("", SHARED_VOLUME_CRD));
     let definition = definition.map(|definition| definition.as_ref().map(DefinitionFacts::of));
-    let needed_by = unwanted(subject, &definition).then(|| needed_by(view, &definition));
+    let needed_by = unwanted(subject, &definition).then(|| needed_by(view, &definition, managed));
     World { place, objects, definition, needed_by }
 }
 
 /// SharedVolumes that may have a volume, and volumes that a user made for this driver by hand. A SharedVolume without our finalizer has
 /// nothing: one that is made while the driver goes does not hold it up.
-fn needed_by(view: &View<'_>, definition: &Seen<Option<DefinitionFacts>>) -> Seen<Vec<String>> {
+fn needed_by(
+    view: &View<'_>,
+    definition: &Seen<Option<DefinitionFacts>>,
+    managed: bool,
+) -> Seen<Vec<String>> {
     let volumes = view.list_live(&VOLUME, "", LIST_AGE).map(|volumes| {
-        let ours = volumes.iter().filter(|volume| volume.text("/spec/csi/driver") == driver::DRIVER_NAME);
+        // Volumes for the driver of another owner do not need ours.
+        let uses = |volume: &&Object| {
+            let is_ours = volume.label(labels::OWNED) == Some("true");
+            volume.text("/spec/csi/driver") == driver::DRIVER_NAME && (managed || is_ours)
+        };
+        let ours = volumes.iter().filter(uses);
         ours.map(|volume| format!("PersistentVolume {}", volume.name())).collect::<Vec<_>>()
     });
     if definition.absent() {

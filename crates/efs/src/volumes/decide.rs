@@ -190,12 +190,10 @@ fn orphans(world: &World, found: &Found<'_>, clock: Clock) -> Plan {
     if !found.remains() {
         return Plan::none();
     }
-    let claims_made = match &world.claims_made {
-        Some(Seen::Unknown(_)) => return Plan::none(), // it is being read
-        Some(Seen::Known { value, .. }) => *value,
-        None => None,
-    };
-    let youngest = found.volumes.iter().filter_map(|volume| volume.since).chain(claims_made).max();
+    let volumes = found.volumes.iter().filter_map(|volume| volume.since);
+    // Without a volume the claim tells: it may have been restored first.
+    let claims = found.claims.iter().filter(|_| found.volumes.is_empty()).filter_map(|claim| claim.made);
+    let youngest = volumes.chain(claims).max();
     // What has begun to go cannot be adopted any more.
     let may_be_adopted = !found.is_leaving() && !is_driver_unwanted(world);
     if let Some(left) = clock.left(youngest).filter(|_| may_be_adopted) {

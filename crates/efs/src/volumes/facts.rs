@@ -20,6 +20,9 @@ pub(super) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// What the Component of a driver asks for that shall go.
 const REMOVED: &str = "Removed";
 
+/// The annotation that Kubernetes puts on a claim when it has chosen the volume: the claim had not asked for it.
+pub(super) const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+
 /// By which marks a volume or claim says whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerMarks {
@@ -76,6 +79,12 @@ pub struct ClaimFacts {
     pub identity: Identity,
     /// The volume that it asks for; empty when it asks for none.
     pub volume: String,
+    /// Whether it had asked for no certain volume, and Kubernetes has chosen: then it is not one that we made.
+    pub volume_chosen: bool,
+    /// Its storage class; empty when it has none.
+    pub class: String,
+    /// When it was made.
+    pub made: Option<Timestamp>,
     /// How far its binding is.
     pub phase: ClaimPhase,
     /// Whether Kubernetes has noted that it was bound.
@@ -191,6 +200,9 @@ impl ClaimFacts {
             key: object.key(),
             identity: object.identity(),
             volume: object.text("/spec/volumeName").to_owned(),
+            volume_chosen: object.annotation(BOUND_BY_CONTROLLER).is_some(),
+            class: object.text("/spec/storageClassName").to_owned(),
+            made: object.text("/metadata/creationTimestamp").parse().ok(),
             phase,
             bind_completed: object.annotation(BIND_COMPLETED).is_some(),
             marks: OwnerMarks::of(object),

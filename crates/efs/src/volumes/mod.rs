@@ -111,6 +111,7 @@ impl Controller for Volumes {
                 .named_by(owner_selector)
                 .marked(UPSTREAM_MARKS)
                 .marked(facts::BIND_COMPLETED)
+                .marked(facts::BOUND_BY_CONTROLLER)
                 .topics(|claim| vec![claims_topic(claim.namespace(), claim.text("/spec/volumeName"))])
                 .keep(&["/spec", "/status/phase"]),
             Watch::new(NAMESPACE, |namespace| Wakes::Topic(namespace_topic(namespace.name())))

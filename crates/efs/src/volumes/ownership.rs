@@ -3,6 +3,8 @@
 use aquifer_base::Uid;
 use aquifer_engine::Key;
 
+use crate::names::driver;
+
 use super::facts::{ClaimFacts, ClaimPhase, OwnerMarks, VolumeFacts};
 use super::names::volume_name;
 
@@ -73,9 +75,15 @@ pub(super) fn claim_belongs(
     let (is, found) = (&claim.identity.uid, by_marks(&claim.marks, key, uid));
     // Its uid label may be missing or wrong, and the status does not record it yet.
     let named_and_bound = found == Belongs::Predecessors && proofs.bound.contains(&is);
-    if proofs.recorded == Some(is) || named_and_bound {
+    // Somebody may have taken its marks off. Not so one that had asked for no volume, or for another class: we never made such a claim.
+    let stripped = found == Belongs::Foreign && proofs.predecessors.contains(&is) && !claim.volume_chosen;
+    if proofs.recorded == Some(is) {
         Belongs::Ours
-    } else if found == Belongs::Foreign && proofs.predecessors.contains(&is) {
+    } else if claim.class != driver::STORAGE_CLASS {
+        Belongs::Foreign // whatever its marks say, which users can write
+    } else if named_and_bound {
+        Belongs::Ours
+    } else if stripped {
         Belongs::Predecessors
     } else {
         found

@@ -278,7 +278,7 @@ async fn a_pair_of_the_old_operator_is_taken_over_as_it_is() {
         let old_claim = sim.model.put(
             &CLAIM,
             json!({"metadata": {"namespace": "team", "name": "pvc-data", "labels": upstream},
-                "spec": {"volumeName": "pv-team-data"}}),
+                "spec": {"volumeName": "pv-team-data", "storageClassName": driver::STORAGE_CLASS}}),
         );
         binder(&sim.model);
         put(&sim, AP);
@@ -438,7 +438,7 @@ async fn the_intent_of_an_adopted_volume_has_the_hash_that_earlier_versions_wrot
     sim.model.put(
         &CLAIM,
         json!({"metadata": {"namespace": "team", "name": "pvc-data", "labels": upstream},
-            "spec": {"volumeName": "pv-team-data"}}),
+            "spec": {"volumeName": "pv-team-data", "storageClassName": driver::STORAGE_CLASS}}),
     );
     put(&sim, AP);
     settle(&sim).await;

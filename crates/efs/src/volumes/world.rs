@@ -36,8 +36,6 @@ pub struct World {
     pub volumes: Seen<Vec<VolumeFacts>>,
     /// Everything that may be its claim: what stands at the name that the spec asks for, first, and what may be left of an earlier spec.
     pub claims: Seen<Vec<ClaimFacts>>,
-    /// When the youngest claim was made that a SharedVolume has left behind without a volume; looked up only for those.
-    pub claims_made: Option<Seen<Option<Timestamp>>>,
     /// Pods of the namespace that mount such a claim; looked up only while one is slow to go.
     pub pods: Option<Seen<Vec<String>>>,
     /// Whether the namespace is going away.
@@ -82,16 +80,7 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
         .then(|| view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &slow)));
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
-    let lonely = subject.object.is_none()
-        && volumes.known().is_some_and(Vec::is_empty)
-        && claims.known().is_some_and(|claims| !claims.is_empty());
-    let claims_made = lonely.then(|| {
-        let names: BTreeSet<Key> =
-            claims.known().into_iter().flatten().map(|claim| claim.key.clone()).collect();
-        view.list_live(&CLAIM, &subject.key.namespace, LIST_AGE).map(|all| youngest(&all, &names))
-    });
     World {
-        claims_made,
         file_systems: file_systems(subject, view, serves(subject, &claims, &volumes)),
         volumes,
         pods,
@@ -134,12 +123,6 @@ fn earlier_claims(
     let named = named.iter().map(|key| view.get(&CLAIM.key(key)));
     let seen = named.chain(asking.iter().map(|key| view.cached(&CLAIM.key(key))));
     seen.filter_map(|claim| claim.present().cloned()).collect()
-}
-
-/// When the youngest of these was made. A cache does not keep it.
-fn youngest(all: &[Object], names: &BTreeSet<Key>) -> Option<Timestamp> {
-    let these = all.iter().filter(|object| names.contains(&object.key()));
-    these.filter_map(|object| object.text("/metadata/creationTimestamp").parse().ok()).max()
 }
 
 /// The claim that a volume is for.

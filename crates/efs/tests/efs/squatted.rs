@@ -19,7 +19,7 @@ async fn without_namespace(objects: &Objects) -> Result<()> {
     absent("the namespace of the installation", gone).await
 }
 
-/// Gives the operator its rights there again, as a tenant could who is an administrator of a namespace.
+/// Makes it again, with all marks and with the operator's rights in it, as somebody who repeats an installation does.
 async fn rights_again(test: &TestCluster) -> Result<()> {
     install::identity(&test.cluster).await.map(drop)
 }

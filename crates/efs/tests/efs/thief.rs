@@ -1,4 +1,4 @@
-//! What a thief of the operator's token could do (M4 of the audit): nothing that gives power over nodes, nothing to volumes and claims of others.
+//! What a thief of the operator's token could do (M4 of the audit): nothing that runs outside of the driver's namespace, nothing to volumes and claims of others.
 
 use anyhow::{Context as _, Result};
 use aquifer_efs::kinds::{CLAIM, VOLUME};
@@ -49,8 +49,9 @@ fn claim(namespace: &str, name: &str, class: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_stolen_token_makes_nothing_that_runs_and_touches_no_volume_or_claim_of_others() -> Result<()> {
-    let test = TestCluster::start().await?;
+async fn a_stolen_token_makes_nothing_that_runs_outside_of_the_drivers_namespace_and_touches_no_volume_or_claim_of_others()
+-> Result<()> {
+    let test = TestCluster::unrecorded().await?;
     let tenant = Tenant::on(&test.cluster).await?;
     let thief = client_of(&test.account.kubeconfig).await?;
     let admin = test.cluster.client()?;

@@ -21,7 +21,7 @@ pub(crate) enum Kept {
 }
 
 /// Metadata that decisions look at; the identity is kept elsewhere.
-const METADATA: [&str; 3] = ["generation", "deletionTimestamp", "finalizers"];
+const METADATA: [&str; 4] = ["generation", "creationTimestamp", "deletionTimestamp", "finalizers"];
 /// A copy of the whole object that kubectl leaves in it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

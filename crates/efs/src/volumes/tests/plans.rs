@@ -179,7 +179,6 @@ fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
     let world = crate::volumes::World {
         volumes: Seen::Unknown(unknown()),
         claims: Seen::Unknown(unknown()),
-        claims_made: None,
         pods: None,
         namespace_ends: false,
         namespace_labels: Seen::Unknown(unknown()),

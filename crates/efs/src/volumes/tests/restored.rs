@@ -165,6 +165,36 @@ async fn what_a_missing_shared_volume_has_left_stays_for_an_hour_and_then_goes()
     }
 }
 
+/// A restored volume is reserved by name only, and Kubernetes gives it to whatever claim of that name comes first.
+#[tokio::test]
+async fn a_claim_of_a_user_that_got_a_restored_volume_is_neither_adopted_nor_deleted() {
+    let backup = Backup::taken().await;
+    let claims = [
+        json!({"metadata": {"namespace": "team", "name": "pvc-data"}, "spec": {"storageClassName": "efs-sc"}}),
+        // Marks alone, which users can write, make no claim of another class ours.
+        json!({"metadata": {"namespace": "team", "name": "pvc-data", "labels": backup.claim["metadata"]["labels"],
+            "annotations": backup.claim["metadata"]["annotations"]}, "spec": {"storageClassName": "fast", "volumeName": "pv-team-data"}}),
+    ];
+    for claim_of_user in claims {
+        for with_shared_volume in [false, true] {
+            let sim = start();
+            binder(&sim.model);
+            backup.restore(&sim, &volume());
+            let theirs = sim.model.put(&CLAIM, claim_of_user.clone());
+            settle(&sim).await;
+            if with_shared_volume {
+                backup.restore(&sim, &shared());
+                settle(&sim).await;
+                assert_eq!(reason(&sim), "Conflict", "{claim_of_user}");
+                sim.model.delete(&shared());
+            }
+            sim.advance(2 * HOUR);
+            settle(&sim).await;
+            assert_eq!(uid(&sim, &claim()), theirs.uid(), "{claim_of_user} {:?}", sim.model.log());
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_has_begun_to_go_and_what_is_left_while_the_driver_goes_is_not_waited_for() {
     let backup = Backup::taken().await;
