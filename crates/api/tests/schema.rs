@@ -389,6 +389,13 @@ async fn a_component_is_installed_or_removed_and_nothing_else() -> Result<()> {
         let error = write(broken).await.unwrap_err().to_string();
         assert!(error.contains(field), "{field}: {error}");
     }
+    let count = async |nodes: Value| {
+        let status = Patch::Merge(json!({"status": {"nodes": nodes}}));
+        api.patch_status("states", &PatchParams::default(), &status).await
+    };
+    assert!(count(json!({"wanted": 3})).await.unwrap_err().to_string().contains("nodes.ready"));
+    assert!(count(json!({"ready": 3})).await.unwrap_err().to_string().contains("nodes.wanted"));
+    count(json!({"wanted": 3, "ready": 2})).await?;
     Ok(())
 }
 
