@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn of_others_labels_and_annotations_nothing_is_kept() {
-        let ours = json!({"generation": 2, "deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["f"],
+        let ours = json!({"generation": 2, "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["f"],
             "labels": {"ours/a": "1"}, "annotations": {"ours/a": "1"}});
         let spec = json!({"size": 1});
         let content = json!({"metadata": ours, "spec": spec, "status": {"phase": "P", "other": 1}});
