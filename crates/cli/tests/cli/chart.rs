@@ -284,7 +284,7 @@ async fn the_check_names_what_is_left_changes_nothing_and_needs_no_more_than_its
         &cluster,
         "apiVersion: aws-efs.managed.openshift.io/v1alpha1
 kind: SharedVolume
-metadata: {name: data, namespace: default}
+metadata: {name: data, namespace: default, finalizers: [aquifer.storage/shared-volume]}
 spec: {fileSystemID: fs-0123456789abcdef0, accessPointID: fsap-0123456789abcdef0}
 ---
 apiVersion: aquifer.storage/v1alpha1

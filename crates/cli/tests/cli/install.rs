@@ -378,7 +378,7 @@ async fn it_installs_again_and_again_and_uninstalls_only_when_nothing_needs_it()
         &cluster,
         "apiVersion: aws-efs.managed.openshift.io/v1alpha1
 kind: SharedVolume
-metadata: {name: data, namespace: default}
+metadata: {name: data, namespace: default, finalizers: [aquifer.storage/shared-volume]}
 spec: {fileSystemID: fs-0123456789abcdef0, accessPointID: fsap-0123456789abcdef0}
 ---
 apiVersion: aquifer.storage/v1alpha1
@@ -417,6 +417,8 @@ spec: {}
         &cluster,
         &["patch", "component", "efs-driver", "--subresource=status", "--type=merge", "-p", done],
     )?;
+    let released = r#"{"metadata":{"finalizers":null}}"#;
+    kubectl(&cluster, &["patch", "sharedvolume", "data", "--type=merge", "-p", released])?;
     kubectl(&cluster, &["delete", "sharedvolume", "data"])?;
     let asked = ours(&cluster, &["uninstall"])?;
     ensure!(!asked.status.success() && stderr(&asked).contains("--yes"), "{asked:?}");

@@ -107,7 +107,7 @@ impl Limit {
     }
 
     fn metadata(&self) -> ObjectMeta {
-        let labels = [(PART_OF, MANAGER), (MANAGED_BY, MANAGER)];
+        let labels = [("app.kubernetes.io/name", MANAGER), (PART_OF, MANAGER), (MANAGED_BY, MANAGER)];
         ObjectMeta {
             name: Some(self.name.to_owned()),
             labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
