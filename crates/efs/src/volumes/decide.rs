@@ -108,8 +108,13 @@ fn serve(
     }
     match verdict {
         Verdict::Allowed { .. } | Verdict::Unrestricted | Verdict::Denied(_) => {}
-        // Nothing is torn down for a change that may not be allowed; what has begun to go is finished.
-        Verdict::Unknown(..) if found.is_leaving() && live_pair(subject, found).is_none() => {
+        // Nothing is torn down for a change that may not be allowed, nor a pair that may have been restored; what has begun to go is
+        // finished.
+        Verdict::Unknown(..)
+            if found.is_leaving()
+                && live_pair(subject, found).is_none()
+                && predecessors(subject, found).next().is_none() =>
+        {
             return tear_down(world, found, clock.now);
         }
         Verdict::Unknown(what, why @ (Why::NotServed | Why::Unreachable(_))) => {
