@@ -3,5 +3,6 @@
 pub mod cluster;
 pub(crate) mod compare;
 pub mod live;
+pub(crate) mod merge;
 pub(crate) mod versions;
 pub(crate) mod writer;

@@ -19,7 +19,7 @@ mod run;
 pub mod simulation;
 
 pub use api::{cluster, live};
-pub(crate) use api::{compare, versions, writer};
+pub(crate) use api::{compare, merge, versions, writer};
 pub(crate) use contract::bounds;
 pub use contract::{
     controller, failure, intent, object, plan, question, secret, seen, status, subject, supply, view, watch,

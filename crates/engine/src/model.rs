@@ -4,12 +4,9 @@
 
 mod api;
 mod fault;
-mod merge;
 mod ownership;
 mod sim;
 
 pub use api::{Change, Model, USER};
 pub use fault::{Mode, WriteFault};
-#[cfg(test)]
-pub(crate) use merge::merge;
 pub use sim::{Scene, Settled, Sim, WalkReport, walk};

@@ -116,11 +116,11 @@ fn install(all: &Parts<'_>, trouble: Option<&Trouble>) -> Plan {
         if part.foreign() || no_place || known.is_some_and(|live| live.deleting) {
             return None;
         }
-        let child = Child {
-            target: part.manifest.target.clone(),
-            intent: part.manifest.intent.clone(),
-            expect: Expect::seen(known.map(|live| &live.identity)),
-        };
+        let child = Child::new(
+            part.manifest.target.clone(),
+            part.manifest.intent.clone(),
+            Expect::seen(known.map(|live| &live.identity)),
+        );
         let tolerate = part.manifest.tolerate.iter().map(ToString::to_string).collect();
         // The driver's objects hold no data; what of them cannot be changed is made anew.
         Some(Step::Replace { child, tolerate, recreate: Recreate::Allowed })

@@ -59,9 +59,12 @@ fn touched(step: &Step) -> (Vec<ObjectRef>, Vec<ObjectRef>) {
     }
 }
 
-/// An intent that would be created under another name than that of its target.
+/// An intent that would be created under another name than that of its target, or with other metadata than it says.
 fn misnamed(step: &Step) -> Option<String> {
     let (Step::Apply(child) | Step::Replace { child, .. }) = step else { return None };
+    if child.made_with.as_ref().is_some_and(|fields| fields.get("metadata").is_some()) {
+        return Some(format!("the metadata of {} is said by its intent alone", child.target));
+    }
     let metadata = child.intent.as_value().get("metadata")?;
     let key = &child.target.key;
     let is_another = |field: &str, own: &str| metadata.get(field).is_some_and(|said| said != own);
@@ -154,6 +157,9 @@ mod tests {
             Step::Amend(Amend { target, seen: seen(), patch, status: false })
         };
         let named = |intent: Value| Step::apply(PART.at("ns", "b"), Intent::of(&intent), Expect::Absent);
+        let made_with = |fields: Value| {
+            Step::apply_made_with(PART.at("ns", "b"), Intent::of(&json!({})), Expect::Absent, fields)
+        };
         let cases = [
             (&own, apply(PART.at("ns", "b")), ""),
             (&own, apply(WIDE.at("", "b")), ""),
@@ -180,6 +186,8 @@ mod tests {
             (&own, named(json!({"metadata": {"name": "c"}})), "another name"),
             (&own, named(json!({"metadata": {"generateName": "b-"}})), "another name"),
             (&own, named(json!({"metadata": {"namespace": "other"}})), "another name"),
+            (&own, made_with(json!({"spec": {"a": 1}})), ""),
+            (&own, made_with(json!({"metadata": {"name": "c"}})), "by its intent alone"),
         ];
         for (subject, step, expected) in cases {
             let said = says(vec![step.clone()], subject);

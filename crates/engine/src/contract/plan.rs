@@ -30,6 +30,8 @@ pub struct Plan {
     pub status: Option<Report>,
     /// When to look again although nothing happened.
     pub wake_after: Option<Duration>,
+    /// What was made decides what comes next: after the last stage the same pass looks and decides again.
+    pub looks_again: bool,
 }
 
 /// What happens to our finalizer on the subject.
@@ -102,6 +104,16 @@ pub struct Child {
     pub intent: Intent,
     /// What `decide` saw at that name.
     pub expect: Expect,
+    /// Fields outside of the metadata that it is made with, besides the intent, and that belong to somebody else afterwards: they are sent
+    /// when the object is created, and neither compared nor taken away later. Only for what is applied.
+    pub made_with: Option<Value>,
+}
+
+impl Child {
+    /// A child and what was seen at its name.
+    pub fn new(target: ObjectRef, intent: Intent, expect: Expect) -> Self {
+        Self { target, intent, expect, made_with: None }
+    }
 }
 
 /// What was seen at a child's name.
@@ -382,6 +394,13 @@ impl Plan {
         self
     }
 
+    /// The same pass looks and decides again after the last stage, with what the stages have made in view. The status is that of the last
+    /// decision. A plan that says so and has nothing to write would be repeated for nothing.
+    pub fn look_again(mut self) -> Self {
+        self.looks_again = true;
+        self
+    }
+
     /// Every object that the plan has a word for: these are not pruned.
     pub fn named(&self) -> impl Iterator<Item = ObjectRef> {
         self.keep.iter().cloned().chain(self.steps().filter_map(Step::target))
@@ -396,7 +415,12 @@ impl Plan {
 impl Step {
     /// Makes `intent` of a target be there.
     pub fn apply(target: ObjectRef, intent: Intent, expect: Expect) -> Self {
-        Self::Apply(Child { target, intent, expect })
+        Self::Apply(Child::new(target, intent, expect))
+    }
+
+    /// The same, and when it has to be created, with these fields besides, which are somebody else's afterwards.
+    pub fn apply_made_with(target: ObjectRef, intent: Intent, expect: Expect, made_with: Value) -> Self {
+        Self::Apply(Child { made_with: Some(made_with), ..Child::new(target, intent, expect) })
     }
 
     /// Deletes an object that was seen.

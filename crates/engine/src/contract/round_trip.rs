@@ -85,10 +85,9 @@ fn child() -> impl Strategy<Value = Child> {
         text().prop_map(|uid| Expect::Uid(Uid::new(uid))),
         identity().prop_map(Expect::Version)
     ];
-    (target(), json(), expect).prop_map(|(target, intent, expect)| Child {
-        target,
-        intent: Intent::of(&intent),
-        expect,
+    (target(), json(), expect, prop::option::of(json())).prop_map(|(target, intent, expect, made_with)| Child {
+        made_with: made_with.filter(|fields| !fields.is_null()),
+        ..Child::new(target, Intent::of(&intent), expect)
     })
 }
 
@@ -168,13 +167,15 @@ fn plan() -> impl Strategy<Value = Plan> {
         prop::collection::vec(target(), 0..3),
         prop::option::of(report()),
         prop::option::of(after),
+        any::<bool>(),
     )
-        .prop_map(|(finalizer, stages, keep, status, wake_after)| Plan {
+        .prop_map(|(finalizer, stages, keep, status, wake_after, looks_again)| Plan {
             finalizer,
             stages,
             keep,
             status,
             wake_after,
+            looks_again,
         })
 }
 

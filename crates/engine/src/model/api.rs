@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::fault::WriteFault;
-use super::merge::merge;
+use crate::merge::merge;
 use super::ownership::Owners;
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
 use crate::latest::{Receiver, Sender, latest};

@@ -61,7 +61,7 @@ impl Pass<'_> {
                 state.outcome.subject = None;
             }
         }
-        Ok(Round::Finished)
+        Ok(if plan.looks_again { Round::Again } else { Round::Finished })
     }
 
     /// Takes note of what the steps of a stage came to. False when the world must be looked at again first.

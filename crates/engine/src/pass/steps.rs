@@ -16,6 +16,7 @@ use crate::cluster::{ApiError, Verb};
 use crate::compare::{Difference, difference};
 use crate::failure::{Class, Failure};
 use crate::intent::{OWNER_KIND, drift, marked, owner_kind};
+use crate::merge::merge;
 use crate::object::{Key, Kind, Object, ObjectRef, revision};
 use crate::outside::Outside;
 use crate::panic_text::panic_text;
@@ -133,10 +134,17 @@ impl Executor<'_> {
         let Some(intent) = self.marked(child) else { return self.ownerless(&child.target) };
         let mut body = self.with_owner_kind(&intent);
         let why = match &child.expect {
-            // No object has ever had revision 1, so this creates or conflicts.
             Expect::Absent => {
-                body["metadata"]["resourceVersion"] = json!("1");
-                ABSENT.to_owned()
+                let verb = if let Some(fields) = &child.made_with {
+                    merge(&mut body, fields);
+                    // Not applied: what an apply has set, the next one takes away when it does not say it.
+                    Verb::Create(body)
+                } else {
+                    // No object has ever had revision 1, so this creates or conflicts.
+                    body["metadata"]["resourceVersion"] = json!("1");
+                    Verb::Apply(body)
+                };
+                return self.write_child(&child.target, &intent, verb, ABSENT).await;
             }
             Expect::Uid(_) | Expect::Version(_) => {
                 let Some(live) = self.live(&child.target, fresh) else {

@@ -351,7 +351,7 @@ fn old_child(model: &Model, name: &str) {
     let owner = model.object(&SUBJECT.at("ns", "x")).unwrap();
     let marks = json!({"labels": {OWNER_UID: owner.uid()}, "annotations": {crate::intent::OWNER: "ns/x"}});
     let mut child = json!({"metadata": {"namespace": "ns", "name": name}});
-    crate::model::merge(&mut child["metadata"], &marks);
+    crate::merge::merge(&mut child["metadata"], &marks);
     model.put(&CHILD, child);
 }
 
@@ -465,7 +465,7 @@ async fn what_must_be_made_anew_is_although_another_step_of_its_stage_fails() {
         let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "other"}, "data": {"a": "new"}});
         let expect = Expect::Uid(aquifer_base::Uid::new(&*uid));
         let child =
-            crate::plan::Child { target: CHILD.at("ns", "other"), intent: Intent::of(&intent), expect };
+            crate::plan::Child::new(CHILD.at("ns", "other"), Intent::of(&intent), expect);
         let replace = Step::Replace { child, tolerate: Vec::new(), recreate: crate::plan::Recreate::Allowed };
         Plan::none().stage(vec![apply(), replace]).status(ready("it serves"))
     };

@@ -56,7 +56,7 @@ impl Controller for Signs {
         let target = sign(subject);
         let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": "good water"},
             "metadata": {"namespace": target.key.namespace, "name": target.key.name}});
-        let child = Child { target, intent: Intent::of(&intent), expect: Expect::seen(seen.as_ref()) };
+        let child = Child::new(target, Intent::of(&intent), Expect::seen(seen.as_ref()));
         let tolerate = vec!["/metadata/annotations/weather.io~1*".to_owned()];
         let signed = Condition::new("Signed", State::True, WellReason::Up, "the sign is up");
         let report = Report::default().condition(signed);

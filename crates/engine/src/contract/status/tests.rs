@@ -23,7 +23,7 @@ fn ready(state: State) -> Report {
 
 fn applied(on: &Object, change: &Change) -> Object {
     let mut doc = on.0.clone();
-    crate::model::merge(&mut doc, &json!({"status": change.body}));
+    crate::merge::merge(&mut doc, &json!({"status": change.body}));
     Object(doc)
 }
 

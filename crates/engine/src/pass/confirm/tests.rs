@@ -201,7 +201,7 @@ async fn with_an_unseen_tenant(with_owner: bool) -> Option<Object> {
     let marks =
         json!({"labels": {crate::intent::OWNER_UID: uid}, "annotations": {crate::intent::OWNER: "ns/a"}});
     let mut child = json!({"metadata": {"namespace": "ns", "name": "a"}});
-    crate::model::merge(&mut child["metadata"], &marks);
+    crate::merge::merge(&mut child["metadata"], &marks);
     model.put(&LEFT, child);
     let sim = Sim::new(Landlord { with_owner }, Arc::clone(&model));
     sim.freeze(&TENANT);

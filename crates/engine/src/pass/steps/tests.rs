@@ -276,9 +276,33 @@ async fn an_apply_that_was_decided_on_a_version_does_not_overwrite_a_newer_one()
     assert!(matches!(bench.step(apply(Expect::seen(Some(&identity)))).await, Done::Wrote(..)));
 }
 
+#[tokio::test]
+async fn what_a_child_is_made_with_is_sent_once_and_belongs_to_others_afterwards() {
+    let bench = Bench::new();
+    let intent = |text: &str| {
+        Intent::of(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": text}}))
+    };
+    let more = || json!({"data": {"b": "first"}});
+    let step = |text: &str, expect: Expect| Step::apply_made_with(child(), intent(text), expect, more());
+    let made = bench.step(step("1", Expect::Absent)).await;
+    assert!(matches!(made, Done::Wrote(..)), "{made:?}");
+    let data = || bench.model.object(&child()).unwrap().0["data"].clone();
+    assert_eq!(data(), json!({"a": "1", "b": "first"}));
+    let there = bench.step(step("1", Expect::Absent)).await;
+    assert!(matches!(there, Done::Stale(_)), "it is refused where something is: {there:?}");
+    let seen = bench.model.object(&child()).unwrap().identity();
+    let same = bench.step(step("1", Expect::seen(Some(&seen)))).await;
+    assert!(matches!(same, Done::Unchanged), "it is as it was made: {same:?}");
+    bench.model.edit(&child(), |doc| doc["data"]["b"] = json!("theirs"));
+    let same = bench.step(step("1", Expect::seen(Some(&seen)))).await;
+    assert!(matches!(same, Done::Unchanged), "what others make of it is theirs: {same:?}");
+    bench.step(step("2", Expect::seen(Some(&seen)))).await;
+    assert_eq!(data(), json!({"a": "2", "b": "theirs"}), "and an apply does not take it away");
+}
+
 fn replace(recreate: Recreate, uid: &str) -> Step {
     let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": "new"}});
-    let child = Child { target: child(), intent: Intent::of(&intent), expect: Expect::Uid(Uid::new(uid)) };
+    let child = Child::new(child(), Intent::of(&intent), Expect::Uid(Uid::new(uid)));
     Step::Replace { child, tolerate: Vec::new(), recreate }
 }
 

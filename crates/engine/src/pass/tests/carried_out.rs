@@ -1,7 +1,6 @@
 //! What a plan comes to: in which order, under whose name, on what it rests, and what of it is told.
 
 use super::*;
-use crate::plan::Child;
 
 fn subject() -> ObjectRef {
     SUBJECT.at("ns", "x")
@@ -133,7 +132,7 @@ async fn what_the_caches_lack_of_our_own_writes_is_read_before_anything_is_decid
         let keep = move |_: &Known| {
             let step = |(target, uid): &(ObjectRef, aquifer_base::Uid)| {
                 let (intent, expect) = (intent(&target.key.name), Expect::Uid(uid.clone()));
-                Step::Apply(Child { target: target.clone(), intent, expect })
+                Step::apply(target.clone(), intent, expect)
             };
             Plan::none().stage(uids.iter().map(step).collect())
         };
@@ -202,4 +201,35 @@ async fn what_stands_where_nothing_was_seen_is_not_written_over() {
     model.put(&CHILD, theirs);
     pass_on(&model, &stores, &[], |_| Plan::none().stage(vec![apply()]), 0, false).await;
     assert_eq!(model.object(&child()).unwrap().text("/data/a"), "another user's");
+}
+
+#[tokio::test]
+async fn a_plan_that_looks_again_is_followed_by_another_decision_in_the_same_pass() {
+    let model = model();
+    let decisions = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&decisions);
+    let plan = move |subject: &Known| {
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let held = subject.finalizers.contains(&"example.com/ours".to_owned());
+        let plan = Plan::none().hold().status(ready(if held { "second" } else { "first" }));
+        if held { plan } else { plan.stage(vec![apply()]).look_again() }
+    };
+    let outcome = pass(&model, plan, 0, true).await;
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert_eq!(decisions.load(std::sync::atomic::Ordering::SeqCst), 2);
+    assert_eq!(condition(&model, "Ready").2, "second", "and its status counts");
+    assert!(model.object(&child()).is_some());
+    let endless = |_: &Known| Plan::none().look_again();
+    let outcome = pass(&model, endless, 0, true).await;
+    assert_eq!(outcome.failures[0].class, Class::Transient, "one that never ends is given up");
+}
+
+#[tokio::test]
+async fn a_plan_that_looks_again_does_not_when_something_has_failed() {
+    let model = model();
+    model.refuse(&child(), ApiError::Forbidden("no".into()));
+    let plan = |_: &Known| Plan::none().stage(vec![apply()]).status(ready("it serves")).look_again();
+    let outcome = pass(&model, plan, 0, true).await;
+    assert_eq!(outcome.failures.len(), 1, "{:?}", outcome.failures);
+    assert_eq!(condition(&model, "Ready").1, "AccessDenied");
 }

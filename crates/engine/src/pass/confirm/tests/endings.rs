@@ -64,7 +64,7 @@ async fn what_goes_for_no_other_reason_than_its_owner_needs_no_second_look_at_ot
     let marks =
         json!({"labels": {crate::intent::OWNER_UID: uid}, "annotations": {crate::intent::OWNER: "ns/a"}});
     let mut child = json!({"metadata": {"namespace": "ns", "name": "a"}});
-    crate::model::merge(&mut child["metadata"], &marks);
+    crate::merge::merge(&mut child["metadata"], &marks);
     model.put(&LEFT, child);
     let sim = Sim::new(Landlord { with_owner: true }, Arc::clone(&model));
     sim.freeze(&TENANT);

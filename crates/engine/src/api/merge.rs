@@ -1,4 +1,4 @@
-//! JSON merge patch (RFC 7386): how statuses are written, and how the model applies them.
+//! JSON merge patch (RFC 7386): how what a child is made with joins its intent, and how the model applies patches.
 
 use serde_json::{Map, Value};
 
