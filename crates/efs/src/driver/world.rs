@@ -15,6 +15,9 @@ use crate::names::{driver, labels};
 
 /// What needed the driver this long ago is not asked again.
 const LIST_AGE: Duration = Duration::from_secs(1);
+/// What is looked at of a volume, and of a SharedVolume: users write those, and there may be very many.
+const VOLUME_PARTS: [&str; 2] = ["/metadata/labels", "/spec/csi/driver"];
+const SHARED_PARTS: [&str; 1] = ["/metadata/finalizers"];
 
 /// The world of the driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +61,7 @@ fn needed_by(
     definition: &Seen<Option<DefinitionFacts>>,
     managed: bool,
 ) -> Seen<Vec<String>> {
-    let volumes = view.list_live(&VOLUME, "", LIST_AGE).map(|volumes| {
+    let volumes = view.list_live_parts(&VOLUME, "", &VOLUME_PARTS, LIST_AGE).map(|volumes| {
         // Volumes for the driver of another owner do not need ours.
         let uses = |volume: &&Object| {
             let is_ours = volume.label(labels::OWNED) == Some("true");
@@ -70,7 +73,7 @@ fn needed_by(
     if definition.absent() {
         return volumes;
     }
-    match (view.list_live(&SHARED_VOLUME, "", LIST_AGE), volumes) {
+    match (view.list_live_parts(&SHARED_VOLUME, "", &SHARED_PARTS, LIST_AGE), volumes) {
         (Seen::Known { value: shared, read_at }, Seen::Known { value: volumes, .. }) => {
             let holds = |shared: &&Object| shared.finalizers().contains(&labels::SHARED_VOLUME_FINALIZER);
             let shared = shared.iter().filter(holds);

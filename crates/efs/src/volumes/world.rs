@@ -23,6 +23,9 @@ use crate::names::driver;
 /// Pods that held a claim this long ago are named; all SharedVolumes of a namespace that wait share the list.
 const POD_AGE: Duration = Duration::from_secs(3);
 
+/// What is looked at of a pod. Users write pods, and whole ones can be very large.
+const POD_PARTS: [&str; 2] = ["/spec/nodeName", "/spec/volumes"];
+
 /// How old a list of SharedFileSystems may be by which a pair is made; all SharedVolumes share it.
 const LIST_AGE: Duration = Duration::from_secs(3);
 
@@ -77,7 +80,10 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let slow: Vec<&str> =
         claims.known().into_iter().flatten().filter(slow).map(|claim| &*claim.key.name).collect();
     let pods = (!slow.is_empty())
-        .then(|| view.list_live(&POD, &subject.key.namespace, POD_AGE).map(|pods| holders(&pods, &slow)));
+        .then(|| {
+            let pods = view.list_live_parts(&POD, &subject.key.namespace, &POD_PARTS, POD_AGE);
+            pods.map(|pods| holders(&pods, &slow))
+        });
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
     World {

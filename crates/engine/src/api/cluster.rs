@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::failure::Class;
 use crate::object::{Key, Kind, Object, ObjectRef};
-use crate::secret::StoredSecret;
+use crate::kept::reduced;
+use crate::secret::{StoredSecret, without_content};
 
 /// One write to the API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -159,13 +160,35 @@ pub struct Listing {
     pub labels: String,
     /// Only objects of this name; empty for all.
     pub name: String,
+    /// Of each object nothing is kept but its identity and these parts, JSON pointers; empty for whole objects. For kinds that users write
+    /// and that can be large.
+    pub parts: Vec<String>,
 }
 
 impl Listing {
     /// All objects of a kind in a namespace; an empty namespace stands for all.
     pub fn all(kind: &Kind, namespace: &str) -> Self {
         let (labels, name) = (String::new(), String::new());
-        Self { kind: kind.clone(), namespace: namespace.to_owned(), labels, name }
+        Self { kind: kind.clone(), namespace: namespace.to_owned(), labels, name, parts: Vec::new() }
+    }
+
+    /// The same, of each object these parts only.
+    #[must_use]
+    pub fn parts(mut self, parts: &[&str]) -> Self {
+        self.parts = parts.iter().map(|&part| part.to_owned()).collect();
+        self
+    }
+
+    /// What the list has of an object.
+    pub(crate) fn kept(&self, mut object: Object) -> Object {
+        if !self.parts.is_empty() {
+            return without_content(&self.kind, reduced(&object, &self.parts));
+        }
+        // Half of an object. Where they are compared, objects are read by name.
+        if let Some(metadata) = object.0["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        without_content(&self.kind, object)
     }
 
     /// Whether an object is in it.

@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use http::{Method, Request};
 use kube::Client;
 use kube::core::Status;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
@@ -17,7 +19,12 @@ use crate::versions::Versions;
 
 /// A call that takes longer is given up; whether it happened is then not known.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Objects on one page of a list.
 const PAGE: usize = 500;
+/// The same on the first page of a list whose objects can be large. The size of each page says how many the next one has.
+const FIRST_PAGE: usize = 25;
+/// How large a page of those shall be. A page is in memory as a whole, its objects one after the other.
+const PAGE_BYTES: usize = 4 << 20;
 
 /// The API server behind a client.
 #[derive(Clone)]
@@ -55,9 +62,15 @@ impl Live {
     }
 
     async fn call(&self, verb: &'static str, request: Request<Vec<u8>>) -> Result<Value, ApiError> {
+        let text = self.text(verb, request).await?;
+        serde_json::from_str(&text).map_err(|error| unreadable(&error))
+    }
+
+    /// The answer as it is sent.
+    async fn text(&self, verb: &'static str, request: Request<Vec<u8>>) -> Result<String, ApiError> {
         let started = Runtime::instant();
-        let result = match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
-            Ok(Ok(value)) => Ok(value),
+        let result = match tokio::time::timeout(DEADLINE, self.client.request_text(request)).await {
+            Ok(Ok(text)) => Ok(text),
             Ok(Err(kube::Error::Api(status))) => Err(refusal(&status)),
             Ok(Err(error)) => Err(ApiError::Unavailable(chain(&error))),
             Err(_) => Err(ApiError::Unavailable(format!("no answer within {} s", DEADLINE.as_secs()))),
@@ -83,8 +96,10 @@ impl Cluster for Live {
         let base = self.collection(&listing.kind, &listing.namespace);
         let mut objects = Vec::new();
         let mut next = String::new();
+        let is_large = !listing.parts.is_empty();
+        let mut limit = if is_large { FIRST_PAGE } else { PAGE };
         loop {
-            let mut query = format!("{base}?limit={PAGE}&continue={}", encode(&next));
+            let mut query = format!("{base}?limit={limit}&continue={}", encode(&next));
             if !listing.labels.is_empty() {
                 query = format!("{query}&labelSelector={}", encode(&listing.labels));
             }
@@ -92,23 +107,18 @@ impl Cluster for Live {
                 query =
                     format!("{query}&fieldSelector={}", encode(&format!("metadata.name={}", listing.name)));
             }
-            let mut page = self.call("list", request(Method::GET, &query, "", Vec::new())?).await?;
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                objects.extend(items.into_iter().map(|mut item| {
-                    // Half of an object. Where they are compared, objects are read by name.
-                    if let Some(metadata) = item["metadata"].as_object_mut() {
-                        metadata.remove("managedFields");
-                    }
-                    without_content(&listing.kind, Object::of_kind(&listing.kind, item))
-                }));
+            let text = self.text("list", request(Method::GET, &query, "", Vec::new())?).await?;
+            let page: Page<'_> = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
+            for item in page.items.unwrap_or_default() {
+                let item = serde_json::from_str(item.get()).map_err(|error| unreadable(&error))?;
+                objects.push(listing.kept(Object::of_kind(&listing.kind, item)));
             }
-            next = page
-                .pointer("/metadata/continue")
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-                .unwrap_or_default();
+            next = page.metadata.next.unwrap_or_default();
             if next.is_empty() {
                 return Ok(objects);
+            }
+            if is_large {
+                limit = (limit * PAGE_BYTES / text.len().max(1)).clamp(1, PAGE);
             }
         }
     }
@@ -207,6 +217,25 @@ impl Live {
     }
 }
 
+/// A page of a list, its objects unread.
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+fn unreadable(error: &serde_json::Error) -> ApiError {
+    ApiError::Unavailable(format!("the API server's answer cannot be read: {error}"))
+}
+
 fn request(
     method: Method,
     path: &str,
@@ -303,6 +332,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -314,6 +345,57 @@ mod tests {
         assert_eq!(path(&ROLE.at("", "a:b")), "/apis/rbac.authorization.k8s.io/v1/clusterroles/a%3Ab");
         assert_eq!(path(&SV.at("ns", "x")), "/apis/a.b/v1alpha1/namespaces/ns/sharedvolumes/x");
         assert_eq!(collection(&SV, ""), "/apis/a.b/v1alpha1/sharedvolumes");
+    }
+
+    /// An API server with as many pods, each with an annotation of that many bytes; says how long its pages were.
+    async fn listed(pods: usize, bytes: usize, listing: &Listing) -> (Vec<Object>, Vec<usize>) {
+        let pages = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = std::sync::Arc::clone(&pages);
+        let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let query: BTreeMap<String, String> = request
+                .uri()
+                .query()
+                .unwrap_or_default()
+                .split('&')
+                .filter_map(|pair| pair.split_once('='))
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect();
+            let from: usize = query["continue"].parse().unwrap_or_default();
+            let to = pods.min(from + query["limit"].parse::<usize>().unwrap());
+            seen.lock().unwrap().push(to - from);
+            let items: Vec<Value> = (from..to)
+                .map(|number| {
+                    json!({"metadata": {"name": number.to_string(), "namespace": "ns", "uid": "u", "annotations": {"a": "x".repeat(bytes)},
+                        "managedFields": []}, "spec": {"nodeName": "n", "containers": []}})
+                })
+                .collect();
+            let next = if to < pods { json!(to.to_string()) } else { Value::Null };
+            let body = json!({"kind": "PodList", "metadata": {"continue": next}, "items": items}).to_string();
+            async move { http::Response::builder().body(kube::client::Body::from(body.into_bytes())) }
+        });
+        let live = Live::new(Client::new(server, "default"), Metrics::default());
+        let objects = live.list(listing).await.unwrap();
+        let pages = pages.lock().unwrap().clone();
+        (objects, pages)
+    }
+
+    #[tokio::test]
+    async fn of_large_objects_a_page_has_few_and_nothing_is_kept_but_what_is_asked_for() {
+        const PODS: Kind = Kind::namespaced("", "v1", "Pod", "pods");
+        let whole = Listing::all(&PODS, "ns");
+        let (objects, pages) = listed(60, 200_000, &whole).await;
+        assert_eq!((objects.len(), pages), (60, vec![60]));
+        assert!(objects[0].at("/metadata/annotations").is_some() && objects[0].at("/metadata/managedFields").is_none());
+        let parts = whole.parts(&["/spec/nodeName"]);
+        let (objects, pages) = listed(60, 200_000, &parts).await;
+        assert_eq!((objects.len(), pages), (60, vec![25, 20, 15]), "about four megabytes each");
+        let only = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "0", "namespace": "ns", "uid": "u"},
+            "spec": {"nodeName": "n"}});
+        assert_eq!(objects[0].0, only);
+        let (objects, pages) = listed(1_000, 100, &parts).await;
+        assert_eq!((objects.len(), pages), (1_000, vec![25, 500, 475]), "small ones need few pages");
+        assert_eq!(listed(3, 9_000_000, &parts).await.1, [3]);
+        assert!(listed(0, 0, &parts).await.0.is_empty());
     }
 
     /// What is made of an answer with this code, text, and field that it blames.

@@ -232,11 +232,25 @@ impl<'a> View<'a> {
     /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for kinds that are not
     /// watched, and where a cache that is behind would do harm. Keys that look at the same list share it.
     pub fn list_live(&self, kind: &Kind, namespace: &str, max_age: Duration) -> Seen<Arc<[Object]>> {
-        let listing = Listing::all(kind, namespace);
+        self.listing_live(Listing::all(kind, namespace), max_age)
+    }
+
+    /// The same, of each object no more than its identity and these parts, JSON pointers: for kinds that users write and that can be large.
+    pub fn list_live_parts(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        parts: &[&str],
+        max_age: Duration,
+    ) -> Seen<Arc<[Object]>> {
+        self.listing_live(Listing::all(kind, namespace).parts(parts), max_age)
+    }
+
+    fn listing_live(&self, listing: Listing, max_age: Duration) -> Seen<Arc<[Object]>> {
         let shared = || self.outside.list(&listing, max_age, self.now).filter(|_| self.fresh.firm.is_none());
         match self.fresh.lists.get(&listing).cloned().or_else(shared) {
             Some(List { objects, read_at, .. }) => Seen::Known { value: objects, read_at },
-            None if self.fresh.unserved.contains(kind) => Seen::Unknown(Why::NotServed),
+            None if self.fresh.unserved.contains(&listing.kind) => Seen::Unknown(Why::NotServed),
             None => self.want(Want::List(listing)),
         }
     }

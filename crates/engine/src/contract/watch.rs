@@ -222,6 +222,7 @@ impl Scope {
             namespace: self.namespace.clone().unwrap_or_default(),
             labels: self.labels.clone().unwrap_or_default(),
             name: self.name.clone().unwrap_or_default(),
+            parts: Vec::new(),
         }
     }
 

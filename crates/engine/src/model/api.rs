@@ -350,7 +350,7 @@ impl Cluster for Model {
             return Err(ApiError::NotServed);
         }
         let shown = self.objects(&listing.kind).into_iter().filter(|object| listing.shows(object));
-        Ok(shown.map(|object| without_content(&listing.kind, object)).collect())
+        Ok(shown.map(|object| listing.kept(object)).collect())
     }
 
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError> {

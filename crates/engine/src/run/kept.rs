@@ -22,6 +22,16 @@ pub(crate) enum Kept {
 
 /// Metadata that decisions look at; the identity is kept elsewhere.
 const METADATA: [&str; 4] = ["generation", "creationTimestamp", "deletionTimestamp", "finalizers"];
+/// What says which object it is, and whether it goes.
+const IDENTITY: [&str; 7] = [
+    "/apiVersion",
+    "/kind",
+    "/metadata/namespace",
+    "/metadata/name",
+    "/metadata/uid",
+    "/metadata/resourceVersion",
+    "/metadata/deletionTimestamp",
+];
 /// A copy of the whole object that kubectl leaves in it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -34,15 +44,7 @@ impl Kept {
             Self::Content | Self::Parts(_) => metadata(&object, is_ours),
         };
         let kept = match self {
-            Self::Parts(parts) => {
-                let mut kept = Value::Object(Map::new());
-                for part in *parts {
-                    if let Some(value) = object.at(part) {
-                        put(&mut kept, part, value.clone());
-                    }
-                }
-                kept
-            }
+            Self::Parts(parts) => only(&object, parts),
             Self::Facts(facts) => facts(&object),
             Self::Content | Self::Whole => object.0,
         };
@@ -63,6 +65,27 @@ impl Kept {
     pub fn ignores_versions(&self) -> bool {
         matches!(self, Self::Facts(_))
     }
+}
+
+/// An object of which nothing is left but its identity, since when it is being deleted, and these parts.
+pub(crate) fn reduced(object: &Object, parts: &[String]) -> Object {
+    let mut left = only(object, parts);
+    for path in IDENTITY {
+        if let Some(value) = object.at(path) {
+            put(&mut left, path, value.clone());
+        }
+    }
+    Object(left)
+}
+
+fn only(object: &Object, parts: &[impl AsRef<str>]) -> Value {
+    let mut kept = Value::Object(Map::new());
+    for part in parts {
+        if let Some(value) = object.at(part.as_ref()) {
+            put(&mut kept, part.as_ref(), value.clone());
+        }
+    }
+    kept
 }
 
 fn whole(object: Object) -> Value {
@@ -165,6 +188,16 @@ mod tests {
         let whole = Object(kept(&Kept::Whole));
         assert!(whole.at("/metadata/managedFields").is_some());
         assert!(whole.label("theirs/b").is_some() && whole.annotation(LAST_APPLIED).is_none());
+    }
+
+    #[test]
+    fn a_reduced_object_is_known_and_has_the_parts_that_are_asked_for_and_no_more() {
+        let parts = ["/spec", "/status/phase", "/metadata/finalizers", "/absent"].map(str::to_owned);
+        let left = reduced(&object(), &parts);
+        let metadata = json!({"namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "7", "deletionTimestamp": "2026-01-02T00:00:00Z",
+            "finalizers": ["f"]});
+        let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "spec": {"size": 1}, "status": {"phase": "P"}});
+        assert_eq!(left.0, wanted);
     }
 
     #[test]
