@@ -71,9 +71,17 @@ fn bind(model: &Model, claim: &Object) {
     let Some(volume) = found else { return };
     let at = VOLUME.key(&volume.key());
     let bound_to = volume.text("/spec/claimRef/uid").to_owned();
+    if !claim.deleting() && bound_to == claim.uid() && volume.text("/status/phase") != "Bound" {
+        // The claim is looked at another time.
+        model.edit(&at, |doc| doc["status"]["phase"] = json!("Bound"));
+        return;
+    }
     if !claim.deleting() && (bound_to.is_empty() || bound_to == claim.uid()) {
         let bound = json!({"namespace": claim.namespace(), "name": claim.name(), "uid": claim.uid()});
-        model.edit(&at, |doc| doc["spec"]["claimRef"] = bound);
+        model.edit(&at, |doc| {
+            doc["spec"]["claimRef"] = bound;
+            doc["status"]["phase"] = json!("Bound");
+        });
         model.edit(&target, |doc| {
             doc["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
             if named.is_empty() {

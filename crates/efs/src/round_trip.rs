@@ -66,10 +66,11 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
     let claim = (key(), prop::option::of(uid())).prop_map(|(key, uid)| ClaimReference { key, uid });
     let head = (text(), identity(), text(), data, texts(), texts());
     let times = (prop::option::of(timestamp()), prop::option::of(timestamp()));
-    (head, prop::option::of(claim), marks(), times, texts()).prop_map(
+    let claim = (prop::option::of(claim), any::<bool>());
+    (head, claim, marks(), times, texts()).prop_map(
         |(
             (name, identity, handle, data, options, made_with),
-            claim,
+            (claim, bound),
             marks,
             (since, deleting),
             finalizers,
@@ -81,6 +82,7 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
             options,
             made_with,
             claim,
+            bound,
             marks,
             since,
             deleting,
@@ -93,10 +95,10 @@ fn claim() -> impl Strategy<Value = ClaimFacts> {
     let phase = prop_oneof![Just(ClaimPhase::Pending), Just(ClaimPhase::Bound), Just(ClaimPhase::Lost)];
     let head = (key(), identity(), text(), phase, any::<bool>(), any::<bool>(), text());
     let times = (prop::option::of(timestamp()), prop::option::of(timestamp()));
-    (head, marks(), times, texts()).prop_map(
+    (head, (marks(), prop::option::of(uid())), times, texts()).prop_map(
         |(
             (key, identity, volume, phase, bind_completed, volume_chosen, class),
-            marks,
+            (marks, told_of),
             (made, deleting),
             finalizers,
         )| ClaimFacts {
@@ -108,6 +110,7 @@ fn claim() -> impl Strategy<Value = ClaimFacts> {
             made,
             phase,
             bind_completed,
+            told_of,
             marks,
             deleting,
             finalizers,

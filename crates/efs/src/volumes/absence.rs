@@ -9,6 +9,8 @@ pub(super) enum OtherHalf {
     Present,
     /// Only what is ours and was deleted not long ago.
     Leaving,
+    /// A claim that was never bound: its volume was not made yet, or is another one than it would get.
+    Begun,
 }
 
 /// What is known of the SharedVolume before its pair is looked at.
@@ -22,25 +24,30 @@ pub(super) struct History {
     pub conflict: bool,
 }
 
-/// Whether a volume that no cache shows must be read before it counts as absent.
-///
-/// Before the first write its absence needs no proof: creating it is refused if anything is there. Afterwards it does, and
-/// also when only the claim is seen: the two caches come from two watches. It does not while the claim, ours, is going, and the
-/// SharedVolume with it: nothing is decided about the volume before that is gone, and each look would cost a read.
+/// Whether a volume that no cache shows must be read before it counts as absent: always before its claim is made, because Kubernetes gives
+/// the claim whatever volume of that name is there and is for nobody. Not once the claim is there and was never bound: then the volume is
+/// created, which is refused if anything is there. Nor while the claim, ours, is going, and the SharedVolume with it: nothing is decided
+/// about the volume before that is gone, and each look would cost a read.
 pub(super) fn volume_must_be_proved(history: History, other: OtherHalf) -> bool {
-    let History { ending, recorded, conflict } = history;
     match other {
         OtherHalf::Leaving => is_record_needed(history),
-        OtherHalf::Present => true,
-        OtherHalf::Absent => ending || recorded || conflict,
+        OtherHalf::Begun => has_past(history),
+        OtherHalf::Absent | OtherHalf::Present => true,
     }
 }
 
-/// Whether a claim that no cache shows must be read before it counts as absent: always, except while the volume, ours, is going, and the
-/// SharedVolume with it. A claim of our name that a user has made is in no cache of ours, and Kubernetes would give it the volume that we
-/// make.
+/// Whether a claim that no cache shows must be read before it counts as absent. Before the first write its absence needs no proof: creating
+/// it is refused if anything is there. Afterwards it does, and also when only the volume is seen: the two caches come from two watches.
 pub(super) fn claim_must_be_proved(history: History, other: OtherHalf) -> bool {
-    other != OtherHalf::Leaving || is_record_needed(history)
+    match other {
+        OtherHalf::Leaving => is_record_needed(history),
+        OtherHalf::Present => true,
+        OtherHalf::Absent | OtherHalf::Begun => has_past(history),
+    }
+}
+
+fn has_past(History { ending, recorded, conflict }: History) -> bool {
+    ending || recorded || conflict
 }
 
 /// The status forgets what counts as absent. What it recorded may be the only proof of whose a claim is that has lost its marks.
@@ -53,34 +60,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absence_is_proved_after_the_first_write_that_of_a_claim_before_it_and_none_while_the_other_half_goes()
-    {
-        use OtherHalf::{Absent, Leaving, Present};
+    fn the_name_of_a_volume_is_read_before_its_claim_is_made_and_none_while_the_other_half_goes() {
+        use OtherHalf::{Absent, Begun, Leaving, Present};
         let new = History::default();
         let ending = History { ending: true, ..new };
         let recorded = History { recorded: true, ..new };
         let conflict = History { conflict: true, ..new };
+        let both = History { ending: true, ..recorded };
+        let others = [Absent, Present, Leaving, Begun];
+        // What is known, then whether a volume must be proved absent, and a claim, beside each of these.
         let table = [
-            (new, Absent, false),
-            (new, Present, true),
-            (new, Leaving, false),
-            (ending, Absent, true),
-            (ending, Present, true),
-            (ending, Leaving, false),
-            (recorded, Absent, true),
-            (recorded, Present, true),
-            (recorded, Leaving, true),
-            (History { ending: true, ..recorded }, Leaving, false),
-            (conflict, Absent, true),
-            (conflict, Present, true),
-            (conflict, Leaving, false),
+            (new, [true, true, false, false], [false, true, false, false]),
+            (ending, [true, true, false, true], [true, true, false, true]),
+            (recorded, [true, true, true, true], [true, true, true, true]),
+            (both, [true, true, false, true], [true, true, false, true]),
+            (conflict, [true, true, false, true], [true, true, false, true]),
         ];
-        let of_claim =
-            |history: History| [Absent, Present, Leaving].map(|other| claim_must_be_proved(history, other));
-        assert_eq!([new, ending, conflict].map(of_claim), [[true, true, false]; 3]);
-        assert_eq!(of_claim(recorded), [true, true, true]);
-        for (history, other, proved) in table {
-            assert_eq!(volume_must_be_proved(history, other), proved, "{history:?} {other:?}");
+        for (history, volume, claim) in table {
+            assert_eq!(others.map(|other| volume_must_be_proved(history, other)), volume, "{history:?}");
+            assert_eq!(others.map(|other| claim_must_be_proved(history, other)), claim, "{history:?}");
         }
     }
 }

@@ -2,16 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_engine::{Intent, Key};
+use aquifer_base::Uid;
+use aquifer_engine::{Amend, Intent, Key, Step};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
+use serde_json::json;
 
+use super::facts::ClaimFacts;
 use super::owner::owner_labels;
 use super::volume::SIZE;
+use crate::kinds::CLAIM;
 use crate::names::driver;
+
+/// Annotation of a claim: the uid of the volume that was made for it. Kubernetes looks again at a claim whose volume is there only when
+/// the claim changes, or after a quarter of a minute; that this is written is such a change. Nothing is decided by it.
+pub(super) const VOLUME_MADE: &str = "aquifer.storage/volume-made";
+
+/// Tells a claim of the volume that was made for it.
+pub(super) fn tell(claim: &ClaimFacts, volume: &Uid) -> Step {
+    let patch = json!({"metadata": {"annotations": {VOLUME_MADE: volume}}});
+    let patch = patch.as_object().cloned().unwrap_or_default();
+    Step::Amend(Amend { target: CLAIM.key(&claim.key), seen: claim.identity.clone(), patch, status: false })
+}
 
 /// The claim of this name, of the SharedVolume `key`, on the volume of this name.
 pub(super) fn claim_intent(key: &Key, name: &str, volume: &str) -> Intent {

@@ -8,12 +8,12 @@ use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, 
 use jiff::Timestamp;
 
 use super::access::{self, Verdict};
-use super::claim::claim_intent;
+use super::claim::{claim_intent, tell};
 use super::conditions::{self, Blocked, Remains};
 use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
 use super::names::volume_name;
 use super::pair::{Found, Pair, begun_pair, classify, live_pair, predecessors, restored_pair, serving_pair};
-use super::volume::volume_intent;
+use super::volume::{only_for, volume_intent};
 use super::wish::Wish;
 use super::world::World;
 use super::{LINGERING, OVERDUE, Subject, Volumes};
@@ -132,8 +132,12 @@ fn serve(
             return Plan::none().status(conditions::driver_removed(world, found.pair()));
         }
         let [volume_step, claim_step] = make(subject, wish, begun);
-        // The claim comes after the volume is surely ours: a claim that names another owner's volume could get its data.
-        let plan = Plan::none().hold().stage(vec![volume_step]).stage(vec![claim_step]);
+        let plan = Plan::none().hold();
+        let plan = match (begun.volume, begun.claim) {
+            // The claim comes first, and the volume is for its very uid: no claim that a user makes meanwhile can get it.
+            (None, None) => plan.stage(vec![claim_step]).look_again(),
+            _ => plan.stage(vec![volume_step]).stage(vec![claim_step]),
+        };
         return plan.status(conditions::provisioning(world, found.pair()));
     }
     tear_down(world, found, clock.now)
@@ -252,6 +256,9 @@ fn keep(
     let mut steps = Vec::from(make(subject, wish, pair));
     let (volumes, claims) = deletions(&found.without((volume, claim)), Step::delete);
     steps.extend(volumes.into_iter().chain(claims));
+    // Kubernetes knows both by now, and would look at the claim again only after a quarter of a minute.
+    let waits = volume.bound && !claim.was_bound() && claim.told_of.as_ref() != Some(&volume.identity.uid);
+    steps.extend(waits.then(|| tell(claim, &volume.identity.uid)));
     let bound = claim.phase == ClaimPhase::Bound && volume.bound_to() == Some(&claim.identity.uid);
     let report = if bound {
         conditions::ready(world, volume, claim, had_trouble(subject))
@@ -274,11 +281,14 @@ fn make(subject: &Subject, wish: &Wish, pair: Pair<'_>) -> [Step; 2] {
     let key = &subject.key;
     let name = pair.volume.map_or_else(|| volume_name(key), |volume| volume.name.clone());
     let handle = pair.volume.map_or_else(|| wish.data.handle(), |volume| volume.handle.clone());
-    let volume_step = Step::apply(
-        VOLUME.at("", &name),
-        volume_intent(key, &name, &handle, wish),
-        Expect::seen(pair.volume.map(|volume| &volume.identity)),
-    );
+    let volume_at = VOLUME.at("", &name);
+    let intent = volume_intent(key, &name, &handle, wish);
+    let volume_step = match (pair.volume, pair.claim) {
+        (None, Some(claim)) => {
+            Step::apply_made_with(volume_at, intent, Expect::Absent, only_for(&claim.identity.uid))
+        }
+        (volume, _) => Step::apply(volume_at, intent, Expect::seen(volume.map(|volume| &volume.identity))),
+    };
     let claim_step = Step::apply(
         CLAIM.at(&key.namespace, &wish.claim),
         claim_intent(key, &wish.claim, &name),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::data::Data;
 use super::nodes::Nodes;
+use super::claim::VOLUME_MADE;
 use super::volume::{MOUNT_OPTIONS, SEPARATOR};
 use super::wish::Wish;
 use crate::names::labels;
@@ -51,6 +52,8 @@ pub struct VolumeFacts {
     pub made_with: Vec<String>,
     /// The claim that it is for.
     pub claim: Option<ClaimReference>,
+    /// Whether Kubernetes has noticed that it is for a certain claim.
+    pub bound: bool,
     /// Whose it is.
     pub marks: OwnerMarks,
     /// Since when it is made, bound or released; Kubernetes notes it. None for one that an old Kubernetes has made.
@@ -66,7 +69,7 @@ pub struct VolumeFacts {
 pub struct ClaimReference {
     /// Namespace and name.
     pub key: Key,
-    /// Its uid, once the two are bound.
+    /// Its uid, when no other claim of that name will do.
     pub uid: Option<Uid>,
 }
 
@@ -89,6 +92,8 @@ pub struct ClaimFacts {
     pub phase: ClaimPhase,
     /// Whether Kubernetes has noted that it was bound.
     pub bind_completed: bool,
+    /// The uid of the volume that it was told of, see [`VOLUME_MADE`].
+    pub told_of: Option<Uid>,
     /// Whose it is.
     pub marks: OwnerMarks,
     /// Since when it is being deleted.
@@ -158,6 +163,7 @@ impl VolumeFacts {
             options: sorted(options),
             made_with: sorted(made_with),
             claim,
+            bound: object.text("/status/phase") == "Bound",
             marks: OwnerMarks::of(object),
             since: object.text("/status/lastPhaseTransitionTime").parse().ok(),
             deleting: object.deleting_since(),
@@ -182,7 +188,7 @@ impl VolumeFacts {
         self.claim.as_ref().is_none_or(is_it)
     }
 
-    /// The uid of the claim that it is bound to.
+    /// The uid of the claim that it is bound to, or that no other will be bound to it.
     pub(super) fn bound_to(&self) -> Option<&Uid> {
         self.claim.as_ref()?.uid.as_ref()
     }
@@ -205,6 +211,7 @@ impl ClaimFacts {
             made: object.text("/metadata/creationTimestamp").parse().ok(),
             phase,
             bind_completed: object.annotation(BIND_COMPLETED).is_some(),
+            told_of: object.annotation(VOLUME_MADE).map(Uid::new),
             marks: OwnerMarks::of(object),
             deleting: object.deleting_since(),
             finalizers: finalizers(object),

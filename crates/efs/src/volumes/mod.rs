@@ -105,7 +105,7 @@ impl Controller for Volumes {
                 .labelled(&owned)
                 .named_by(owner_selector)
                 .marked(UPSTREAM_MARKS)
-                .keep(&["/spec", "/status/lastPhaseTransitionTime"]),
+                .keep(&["/spec", "/status/phase", "/status/lastPhaseTransitionTime"]),
             Watch::new(CLAIM, wake_owner)
                 .labelled(&owned)
                 .named_by(owner_selector)

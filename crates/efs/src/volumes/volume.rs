@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use aquifer_base::Uid;
 use aquifer_engine::{Intent, Key};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeSpec,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
+use serde_json::{Value, json};
 
 use super::owner::owner_labels;
 use super::wish::Wish;
@@ -55,4 +57,10 @@ pub(super) fn volume_intent(key: &Key, name: &str, handle: &str, wish: &Wish) ->
         }),
         status: None,
     })
+}
+
+/// What a volume is made with besides: of all claims of that name it is for this one only. Kubernetes writes the same field when it binds
+/// a volume that is for any claim of a name, so it is not ours afterwards.
+pub(super) fn only_for(claim: &Uid) -> Value {
+    json!({"spec": {"claimRef": {"uid": claim}}})
 }

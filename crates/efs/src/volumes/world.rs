@@ -68,9 +68,14 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
         view.cached(&claim_at)
     };
     let earlier = earlier_claims(subject, view, &claim_at, &[]);
-    let claim_half: Vec<_> =
-        claim.present().into_iter().chain(&earlier).map(|claim| going(subject, claim)).collect();
-    let prove_volumes = volume_must_be_proved(history, other_half(&claim_half, view.now()));
+    let claims: Vec<&Object> = claim.present().into_iter().chain(&earlier).collect();
+    let claim_half: Vec<_> = claims.iter().map(|claim| going(subject, claim)).collect();
+    let is_begun = |claim: &&Object| !claim.deleting() && !ClaimFacts::of(claim).was_bound();
+    let claim_half = match claims.as_slice() {
+        [claim] if is_begun(claim) => OtherHalf::Begun,
+        _ => other_half(&claim_half, view.now()),
+    };
+    let prove_volumes = volume_must_be_proved(history, claim_half);
     let volumes = volumes(subject, view, prove_volumes, claim.present());
     // Also those that are found by a volume whose marks are damaged, which is none of `mine`.
     let earlier =

@@ -111,6 +111,11 @@ pub(super) fn hold(world: &World) -> Result<(), String> {
         if change.by != USER && change.begins_to_go() {
             may_be_deleted(&past, &change)?;
         }
+        if change.target.kind == VOLUME
+            && let Some(volume) = change.after()
+        {
+            is_for_ours(&past, &volume)?;
+        }
         let adopted =
             |claim: &Object| claim.annotation(OF_A_USER).is_some() && claim.label(OWNER_UID).is_some();
         if change.after().is_some_and(|claim| adopted(&claim)) {
@@ -135,6 +140,18 @@ fn may_be_made(past: &Past, change: &Change) -> Result<(), String> {
     match past.denied_since {
         Some(since) if since + LATE < change.at => {
             Err(format!("{} was made, which has not been allowed since {since:?}", change.target))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// No volume of ours is for a claim that a user has made, whenever that came. The binder takes what it finds as Kubernetes does.
+fn is_for_ours(past: &Past, volume: &Object) -> Result<(), String> {
+    let claim = CLAIM.at(volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"));
+    let theirs = past.state.get(&claim).filter(|claim| claim.annotation(OF_A_USER).is_some());
+    match theirs {
+        Some(theirs) if theirs.uid() == volume.text("/spec/claimRef/uid") => {
+            Err(format!("{} is for {claim}, which a user has made", volume.name()))
         }
         _ => Ok(()),
     }

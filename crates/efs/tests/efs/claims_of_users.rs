@@ -55,26 +55,40 @@ async fn a_pending_claim_that_is_there_before_is_left_alone_whatever_its_class()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_comes_before_ours_and_gets_our_volume_is_left_alone() -> Result<()> {
+async fn a_claim_that_takes_the_place_of_ours_before_or_after_its_volume_is_made_gets_no_volume() -> Result<()> {
     let test = exclusive().await?;
     let proxied = proxied(&test).await?;
     let operator = volumes_operator(&proxied);
-    let tenant = Tenant::on(&test.cluster).await?;
-    // Our volume is made, and our claim cannot be.
-    let select = Select::writes().resource("persistentvolumeclaims");
-    proxied.proxy.inject(Fault::Refuse { select });
-    tenant.create("data", Some(ACCESS_POINT)).await?;
-    aquifer_lab::eventually(DEADLINE, "the volume is made", || async {
-        Ok((tenant.volumes_here().await?.len() == 1).then_some(()))
-    })
-    .await?;
-    make_users_claim(&tenant, "efs-sc").await?;
-    let theirs = until(&tenant.claims(), CLAIM, "is bound to our volume", is_bound).await?;
-    proxied.proxy.clear();
-    tenant.not_ready("data", "Conflict").await?;
-    let rests = proxied.proxy.wait_idle(Duration::from_millis(300), DEADLINE).await;
-    ensure!(rests, "the operator never rests");
-    stays_and_heals(&tenant, &theirs).await?;
+    let refuse = |resource: &str| {
+        proxied.proxy.inject(Fault::Refuse { select: Select::writes().resource(resource) });
+    };
+    for volume_is_made in [false, true] {
+        let tenant = Tenant::on(&test.cluster).await?;
+        refuse("persistentvolumes");
+        tenant.create("data", Some(ACCESS_POINT)).await?;
+        let ours = until(&tenant.claims(), CLAIM, "is made", |_| true).await?;
+        assert_eq!(tenant.volumes_here().await?.len(), 0, "the claim comes first");
+        if volume_is_made {
+            // The word to Kubernetes that has the two bound does not come through.
+            proxied.proxy.clear();
+            refuse("persistentvolumeclaims");
+            aquifer_lab::eventually(DEADLINE, "the volume is made", || async {
+                Ok((tenant.volumes_here().await?.len() == 1).then_some(()))
+            })
+            .await?;
+        }
+        tenant.claims().delete(CLAIM, &DeleteParams::default()).await?;
+        gone(&tenant.claims(), CLAIM).await?;
+        let theirs = make_users_claim(&tenant, "efs-sc").await?;
+        assert_ne!(theirs.uid(), ours.uid());
+        proxied.proxy.clear();
+        tenant.not_ready("data", "Conflict").await?;
+        let rests = proxied.proxy.wait_idle(Duration::from_millis(300), DEADLINE).await;
+        ensure!(rests, "the operator never rests");
+        let now = tenant.claims().get(CLAIM).await?;
+        assert!(!is_bound(&now), "it gets no volume of ours: {now:?}");
+        stays_and_heals(&tenant, &theirs).await?;
+    }
     operator.crash();
     Ok(())
 }

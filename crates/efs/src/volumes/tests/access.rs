@@ -227,14 +227,27 @@ async fn revoking_never_cuts_what_serves_and_denies_what_is_new() {
 
 #[tokio::test]
 async fn half_a_pair_is_not_completed_when_it_is_not_allowed_any_more() {
-    let sim = start();
-    sim.model.refuse(&claim(), aquifer_engine::cluster::ApiError::Forbidden("a quota".into()));
-    put(&sim, AP);
+    let with_claim = start();
+    with_claim.model.refuse(&volume(), aquifer_engine::cluster::ApiError::Forbidden("a quota".into()));
+    put(&with_claim, AP);
+    with_claim.settle().await;
+    assert!(with_claim.model.object(&claim()).is_some() && with_claim.model.object(&volume()).is_none());
+    let with_volume = start();
+    volume_of_an_earlier_version(&with_volume).await;
+    for sim in [with_claim, with_volume] {
+        allow(&sim, json!({}));
+        settle(&sim).await;
+        assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
+    }
+}
+
+/// Half a pair as an earlier version began one: a volume for whatever claim has the name.
+async fn volume_of_an_earlier_version(sim: &Sim<Volumes>) {
+    put(sim, AP);
     sim.settle().await;
+    sim.model.delete(&claim());
+    sim.model.edit(&volume(), |doc| doc["spec"]["claimRef"]["uid"] = Value::Null);
     assert!(sim.model.object(&volume()).is_some() && sim.model.object(&claim()).is_none());
-    allow(&sim, json!({}));
-    settle(&sim).await;
-    assert_eq!((reason_of(&sim).as_str(), is_made(&sim)), ("NotAllowed", false));
 }
 
 #[tokio::test]
@@ -329,11 +342,8 @@ async fn what_is_in_the_way_is_not_called_revoked() {
 #[tokio::test]
 async fn half_a_pair_goes_when_it_is_not_allowed_any_more_although_a_claim_is_in_the_way() {
     let sim = start();
-    sim.model.refuse(&claim(), aquifer_engine::cluster::ApiError::Forbidden("a quota".into()));
-    put(&sim, AP);
-    sim.settle().await;
+    volume_of_an_earlier_version(&sim).await;
     let theirs = sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}}));
-    sim.model.admit(&claim());
     settle(&sim).await;
     assert_eq!(reason_of(&sim), "Conflict");
     assert!(sim.model.object(&volume()).is_some(), "the volume was made before the claim was there");
@@ -350,12 +360,9 @@ async fn half_a_pair_goes_when_it_is_not_allowed_any_more_although_a_claim_is_in
 #[tokio::test]
 async fn a_volume_that_a_users_claim_has_got_stays_when_it_is_not_allowed_any_more() {
     let sim = start();
-    sim.model.refuse(&claim(), aquifer_engine::cluster::ApiError::Forbidden("a quota".into()));
-    put(&sim, AP);
-    sim.settle().await;
+    volume_of_an_earlier_version(&sim).await;
     let spec = json!({"storageClassName": "efs-sc"});
     sim.model.put(&CLAIM, json!({"metadata": {"namespace": "team", "name": "pvc-data"}, "spec": spec}));
-    sim.model.admit(&claim());
     settle(&sim).await;
     allow(&sim, json!({}));
     settle(&sim).await;

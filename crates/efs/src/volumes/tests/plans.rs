@@ -38,6 +38,7 @@ async fn without_a_file_system_it_is_invalid_and_says_which_field_is_missing() {
 async fn that_it_serves_is_an_event_only_after_trouble() {
     let sim = made().await;
     binder(&sim.model);
+    binder(&sim.model);
     let table = [("Provisioning", None), ("InUse", Some(EventType::Normal))];
     for (before, event) in table {
         sim.model.edit(&shared(), |doc| doc["status"]["conditions"][0]["reason"] = json!(before));
@@ -52,8 +53,9 @@ async fn that_it_serves_is_an_event_only_after_trouble() {
 #[tokio::test]
 async fn it_serves_when_both_halves_say_that_they_are_bound() {
     let sim = made().await;
-    let uid = uid(&sim, &claim());
-    sim.model.edit(&volume(), |doc| doc["spec"]["claimRef"]["uid"] = json!(uid));
+    let made_for = sim.model.object(&volume()).unwrap().text("/spec/claimRef/uid").to_owned();
+    assert_eq!(made_for, uid(&sim, &claim()));
+    binder(&sim.model);
     sim.settle().await;
     assert_eq!(reason(&sim), "Provisioning", "only the volume says so");
     binder(&sim.model);
@@ -62,18 +64,40 @@ async fn it_serves_when_both_halves_say_that_they_are_bound() {
 }
 
 #[tokio::test]
+async fn a_claim_is_told_once_of_its_volume_when_kubernetes_knows_both() {
+    let sim = made().await;
+    let told = |sim: &Sim<Volumes>| {
+        let claim = sim.model.object(&claim()).unwrap();
+        claim.annotation("aquifer.storage/volume-made").map(str::to_owned)
+    };
+    assert_eq!(told(&sim), None, "Kubernetes may not know the volume yet");
+    sim.model.edit(&volume(), |doc| doc["status"]["phase"] = json!("Bound"));
+    assert_eq!(sim.settle().await.writes, 1);
+    assert_eq!(told(&sim), Some(uid(&sim, &volume())));
+    assert_eq!(sim.settle().await.writes, 0, "once is enough");
+    // A pair of an earlier version is not written to.
+    let sim = ready().await;
+    sim.model.edit(&claim(), |doc| doc["metadata"]["annotations"]["aquifer.storage/volume-made"] = Value::Null);
+    assert_eq!((sim.settle().await.writes, told(&sim)), (0, None));
+}
+
+#[tokio::test]
 async fn half_a_pair_is_completed_only_where_it_could_have_been_begun_now() {
     // What is left, what happened to it, and whether it is used.
     type Edit = fn(&mut Value);
     let untouched: Edit = |_| {};
-    let other_data: Edit = |doc| doc["spec"]["csi"]["volumeHandle"] = json!(format!("{FS}::{OTHER}"));
+    // As volumes of earlier versions and restored ones are.
+    let for_any_claim: Edit = |doc| doc["spec"]["claimRef"]["uid"] = Value::Null;
     let other_volume: Edit = |doc| doc["spec"]["volumeName"] = json!("another");
     let was_bound: Edit = |doc| doc["status"] = json!({"phase": "Bound"});
-    let bound: Edit = |doc| doc["spec"]["claimRef"]["uid"] = json!("somebody");
+    let for_any_claim_with_other_data: Edit = |doc| {
+        doc["spec"]["claimRef"]["uid"] = Value::Null;
+        doc["spec"]["csi"]["volumeHandle"] = json!(format!("{FS}::{OTHER}"));
+    };
     let table = [
-        (volume(), claim(), untouched, true),
-        (volume(), claim(), other_data, false),
-        (volume(), claim(), bound, false),
+        (volume(), claim(), for_any_claim, true),
+        (volume(), claim(), for_any_claim_with_other_data, false),
+        (volume(), claim(), untouched, false),
         (claim(), volume(), untouched, true),
         (claim(), volume(), other_volume, false),
         (claim(), volume(), was_bound, false),
