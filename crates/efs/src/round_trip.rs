@@ -2,7 +2,7 @@
 
 use aquifer_api::component::{ComponentReason, NodeCounts};
 use aquifer_base::{Reason, ResourceVersion, Uid};
-use aquifer_engine::{Identity, Key, Seen, State, Why};
+use aquifer_engine::{Group, Identity, Key, Seen, State, Why};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
@@ -141,7 +141,7 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
         any::<bool>(),
         seen(prop::option::of(prop::collection::btree_map(text(), text(), 0..3))),
         seen(prop::collection::vec(file_system(), 0..3)),
-        texts(),
+        group(),
         seen(prop::option::of(driver_facts())),
     )
         .prop_map(|seen| {
@@ -158,6 +158,11 @@ fn volumes_world() -> impl Strategy<Value = volumes::World> {
                 driver,
             }
         })
+}
+
+fn group() -> impl Strategy<Value = Group> {
+    let few = prop::collection::vec(key(), 0..3).prop_map(Group::Few);
+    prop_oneof![few, Just(Group::Many)]
 }
 
 fn file_system() -> impl Strategy<Value = FileSystemFacts> {

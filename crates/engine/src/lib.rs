@@ -37,7 +37,7 @@ pub use object::{Identity, Key, Kind, Object, ObjectRef};
 pub use plan::{Amend, Child, Deletion, Effect, Expect, Mint, Plan, Record, Recreate, Seal, Step};
 pub use question::{Answers, Question};
 pub use secret::{Composition, SecretContent};
-pub use seen::{Seen, Why};
+pub use seen::{Group, Seen, Why};
 pub use status::{
     Condition, EventType, ObservedGeneration, PauseReason, Report, Shape, State, Urgency, reason_in, state_in,
 };

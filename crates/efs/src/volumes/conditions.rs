@@ -2,7 +2,7 @@
 
 use aquifer_api::component::ComponentReason;
 use aquifer_api::efs::{ClaimRef, Phase, SharedVolumeReason, SharedVolumeStatus, VolumeRef};
-use aquifer_engine::{Condition, FailureReason, ObjectRef, Report, Seen, State, Why};
+use aquifer_engine::{Condition, FailureReason, Group, ObjectRef, Report, Seen, State, Why};
 
 use super::access::Verdict;
 use super::facts::{ClaimFacts, DriverFacts, VolumeFacts};
@@ -192,11 +192,21 @@ fn report(world: &World, pair: Pair<'_>, ready: Condition) -> Report {
 
 fn report_of(world: &World, status: &SharedVolumeStatus, ready: Condition) -> Report {
     let mut report = Report::new(status).condition(ready);
-    if !world.duplicates.is_empty() {
-        let message = format!(
-            "SharedVolume {} of this namespace uses the same file system and access point; a pod that mounts both may hang, so use one of them",
-            some(&world.duplicates)
-        );
+    let duplicates = match &world.duplicates {
+        Group::Few(others) if others.is_empty() => None,
+        Group::Few(others) => {
+            let names: Vec<String> = others.iter().map(|other| other.name.to_string()).collect();
+            Some(format!(
+                "SharedVolume {} of this namespace uses the same file system and access point; a pod that mounts both may hang, so use one of them",
+                some(&names)
+            ))
+        }
+        Group::Many => Some(format!(
+            "{} SharedVolumes of this namespace or more use the same file system and access point, this one included; a pod that mounts several of them may hang, so use one of them",
+            Group::NAMED + 1
+        )),
+    };
+    if let Some(message) = duplicates {
         let reason = SharedVolumeReason::SameAccessPoint;
         report = report.condition(Condition::new("Duplicate", State::True, reason, message).warning());
     }

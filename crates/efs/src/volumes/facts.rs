@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::claim::VOLUME_MADE;
 use super::data::Data;
 use super::nodes::Nodes;
-use super::claim::VOLUME_MADE;
 use super::volume::{MOUNT_OPTIONS, SEPARATOR};
 use super::wish::Wish;
 use crate::names::labels;

@@ -236,7 +236,10 @@ async fn a_claim_of_a_user_never_gets_our_volume_whenever_it_comes() {
         }
         put(&sim, AP);
         sim.settle().await;
-        assert_eq!((sim.model.object(&volume()).is_some(), sim.model.object(&claim()).is_some()), (made, true));
+        assert_eq!(
+            (sim.model.object(&volume()).is_some(), sim.model.object(&claim()).is_some()),
+            (made, true)
+        );
         sim.model.delete(&claim());
         let spec = json!({"storageClassName": "efs-sc"});
         let metadata = json!({"namespace": "team", "name": "pvc-data"});

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
-use aquifer_engine::{Key, OWNER_UID, Object, ObjectRef, Seen, View, Why, reason_in};
+use aquifer_engine::{Group, Key, OWNER_UID, Object, ObjectRef, Seen, View, Why, reason_in};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,8 +47,8 @@ pub struct World {
     pub namespace_labels: Seen<Option<BTreeMap<String, String>>>,
     /// The SharedFileSystems that name the file system; not looked at for one that is being deleted.
     pub file_systems: Seen<Vec<FileSystemFacts>>,
-    /// The first of the other SharedVolumes of the namespace that mean the same data.
-    pub duplicates: Vec<String>,
+    /// The other SharedVolumes of the namespace that mean the same data.
+    pub duplicates: Group,
     /// What is known of the driver; none when it has no Component.
     pub driver: Seen<Option<DriverFacts>>,
 }
@@ -84,11 +84,10 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let slow = |claim: &&ClaimFacts| lingers(claim.deleting, view.now(), LINGERING);
     let slow: Vec<&str> =
         claims.known().into_iter().flatten().filter(slow).map(|claim| &*claim.key.name).collect();
-    let pods = (!slow.is_empty())
-        .then(|| {
-            let pods = view.list_live_parts(&POD, &subject.key.namespace, &POD_PARTS, POD_AGE);
-            pods.map(|pods| holders(&pods, &slow))
-        });
+    let pods = (!slow.is_empty()).then(|| {
+        let pods = view.list_live_parts(&POD, &subject.key.namespace, &POD_PARTS, POD_AGE);
+        pods.map(|pods| holders(&pods, &slow))
+    });
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
     World {
@@ -240,13 +239,18 @@ fn labels(namespace: &Object) -> BTreeMap<String, String> {
     labels.and_then(|labels| BTreeMap::deserialize(labels).ok()).unwrap_or_default()
 }
 
-fn duplicates(subject: &Subject, view: &View<'_>) -> Vec<String> {
+fn duplicates(subject: &Subject, view: &View<'_>) -> Group {
     let shared = subject.object.as_ref();
     let data = shared.and_then(|shared| Data::wanted(shared.spec.as_ref().ok()?));
-    let Some(data) = data else { return Vec::new() };
+    let Some(data) = data else { return Group::Few(Vec::new()) };
     let group = view.cached_group(&SHARED_VOLUME, &data_group(&subject.key.namespace, &data));
-    let others = group.known().into_iter().flatten().filter(|other| **other != subject.key);
-    others.map(|other| other.name.to_string()).collect()
+    match group.known() {
+        Some(Group::Many) => Group::Many,
+        Some(Group::Few(members)) => {
+            Group::Few(members.iter().filter(|other| **other != subject.key).cloned().collect())
+        }
+        None => Group::Few(Vec::new()),
+    }
 }
 
 /// Pods that keep claims from vanishing: those that were given to a node, also when they have ended.

@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::harness::{edit, exclusive, installed_operator};
-use super::tenant::{ACCESS_POINT, OTHER_ACCESS_POINT, Tenant, is_bound};
+use super::tenant::{ACCESS_POINT, OTHER_ACCESS_POINT, Tenant, handle, is_bound};
 
 /// Makes a claim that asks for a volume, with whatever metadata.
 async fn make_claim(tenant: &Tenant, metadata: Value, volume: &str) -> Result<PersistentVolumeClaim> {
@@ -94,4 +94,40 @@ async fn giant_annotations_and_finalizers_that_never_go_hold_up_only_what_carrie
     edit(&tenant.claims(), "pvc-held", &json!({"metadata": {"finalizers": null}})).await?;
     tenant.gone("held").await?;
     tenant.empty().await
+}
+
+#[tokio::test]
+async fn duplicates_and_floods_of_edits_cost_a_neighbour_no_write_and_end_as_the_last_one_says() -> Result<()>
+{
+    const EQUAL: usize = 60;
+    const EDITS: usize = 300;
+    let test = exclusive().await?;
+    let operator = installed_operator(&test);
+    let (attacker, neighbour) = (Tenant::on(&test.cluster).await?, Tenant::on(&test.cluster).await?);
+    let name = |number: usize| format!("equal-{number:02}");
+    for number in 0..EQUAL {
+        attacker.create(&name(number), Some(ACCESS_POINT)).await?;
+    }
+    let mark = test.cluster.audit().mark()?;
+    neighbour.create("data", Some(ACCESS_POINT)).await?;
+    for edit_number in 0..EDITS {
+        let target = name(edit_number % EQUAL);
+        // All end as they began: with the access point that all have.
+        let access_point = if edit_number < EDITS - EQUAL { OTHER_ACCESS_POINT } else { ACCESS_POINT };
+        let note = json!({"example.com/edit": edit_number.to_string()});
+        let change = json!({"metadata": {"annotations": note}, "spec": {"accessPointID": access_point}});
+        edit(&attacker.shared_volumes(), &target, &change).await?;
+    }
+    neighbour.ready("data").await?;
+    for number in 0..EQUAL {
+        let (volume, _) = attacker.pair(&name(number)).await?;
+        assert!(handle(&volume).ends_with(ACCESS_POINT), "{volume:?}");
+    }
+    test.settled().await?;
+    let writes = test.writes_since(mark)?;
+    let own: Vec<_> = writes.iter().filter(|call| call.namespace == neighbour.name).collect();
+    // Finalizer, claim, the word to the claim; the status twice at most.
+    assert!(own.len() <= 5, "{own:?}");
+    operator.crash();
+    Ok(())
 }

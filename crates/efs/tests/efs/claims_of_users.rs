@@ -55,7 +55,8 @@ async fn a_pending_claim_that_is_there_before_is_left_alone_whatever_its_class()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_takes_the_place_of_ours_before_or_after_its_volume_is_made_gets_no_volume() -> Result<()> {
+async fn a_claim_that_takes_the_place_of_ours_before_or_after_its_volume_is_made_gets_no_volume() -> Result<()>
+{
     let test = exclusive().await?;
     let proxied = proxied(&test).await?;
     let operator = volumes_operator(&proxied);

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::Class;
-use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::kept::reduced;
+use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::secret::{StoredSecret, without_content};
 
 /// One write to the API.

@@ -85,9 +85,11 @@ fn child() -> impl Strategy<Value = Child> {
         text().prop_map(|uid| Expect::Uid(Uid::new(uid))),
         identity().prop_map(Expect::Version)
     ];
-    (target(), json(), expect, prop::option::of(json())).prop_map(|(target, intent, expect, made_with)| Child {
-        made_with: made_with.filter(|fields| !fields.is_null()),
-        ..Child::new(target, Intent::of(&intent), expect)
+    (target(), json(), expect, prop::option::of(json())).prop_map(|(target, intent, expect, made_with)| {
+        Child {
+            made_with: made_with.filter(|fields| !fields.is_null()),
+            ..Child::new(target, Intent::of(&intent), expect)
+        }
     })
 }
 

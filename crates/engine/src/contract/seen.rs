@@ -5,6 +5,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::object::Key;
+
 /// A value of the world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Seen<T> {
@@ -17,6 +19,24 @@ pub enum Seen<T> {
     },
     /// The source has no answer.
     Unknown(Why),
+}
+
+/// Who belongs to a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Group {
+    /// All members, in order.
+    Few(Vec<Key>),
+    /// More than [`Group::NAMED`] members. Who they are is not said, so that one who comes or goes is no news for thousands of others.
+    Many,
+}
+
+impl Group {
+    /// The largest group of which all members are named.
+    pub const NAMED: usize = 7;
+
+    pub(crate) fn of(members: Vec<Key>) -> Self {
+        if members.len() > Self::NAMED { Self::Many } else { Self::Few(members) }
+    }
 }
 
 /// Why a source has no answer.

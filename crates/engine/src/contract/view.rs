@@ -15,8 +15,8 @@ use crate::intent::OWNER_UID;
 use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::outside::{List, Moment, Outside};
 use crate::question::Question;
-use crate::seen::{Seen, Why};
-use crate::store::{GROUP_SHOWN, Store};
+use crate::seen::{Group, Seen, Why};
+use crate::store::Store;
 use crate::stores::Stores;
 
 /// Live facts of one pass; they are newer than the caches.
@@ -200,8 +200,8 @@ impl<'a> View<'a> {
         self.members(kind, listing, cached, |store, object| store.would_wake(object, self.key), make)
     }
 
-    /// The first members of a group of a watched kind, [`GROUP_SHOWN`] of them: a group may have thousands.
-    pub fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
+    /// The members of a group of a watched kind.
+    pub fn group(&self, kind: &Kind, group: &str) -> Seen<Group> {
         if self.fresh.firm.is_none() {
             return self.cached_group(kind, group);
         }
@@ -209,11 +209,11 @@ impl<'a> View<'a> {
         let cached = |_: &Store| Seen::Unknown(Why::Reading); // it is read live
         let listing = |store: &Store| store.watch().scope().listing();
         let members = self.members(kind, listing, cached, belongs, |object| object.key());
-        members.map(|members| members.into_iter().take(GROUP_SHOWN).collect())
+        members.map(Group::of)
     }
 
     /// The same as the cache has it, whatever is to be destroyed. For what is only reported.
-    pub fn cached_group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
+    pub fn cached_group(&self, kind: &Kind, group: &str) -> Seen<Group> {
         self.stores.group(kind, group)
     }
 

@@ -161,7 +161,7 @@ impl Watch {
         self
     }
 
-    /// Objects of one group wake each other when one of the first members joins or leaves, and can be looked up by the group. For
+    /// Objects of one group wake each other when one joins or leaves, unless they are very many, and can be looked up by the group. For
     /// objects that others wake, see [`Watch::topics`].
     pub fn grouped(mut self, group: impl Fn(&Object) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group = Some(Arc::new(group));

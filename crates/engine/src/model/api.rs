@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::fault::WriteFault;
-use crate::merge::merge;
 use super::ownership::Owners;
 use crate::cluster::{ApiError, Cluster, Listing, Verb, Write};
 use crate::latest::{Receiver, Sender, latest};
 use crate::lock::lock;
+use crate::merge::merge;
 use crate::object::{Key, Kind, Object, ObjectRef};
 use crate::runtime::Runtime;
 use crate::secret::{SECRET, StoredSecret, without_content};

@@ -464,8 +464,7 @@ async fn what_must_be_made_anew_is_although_another_step_of_its_stage_fails() {
     let plan = move |_: &Known| {
         let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "other"}, "data": {"a": "new"}});
         let expect = Expect::Uid(aquifer_base::Uid::new(&*uid));
-        let child =
-            crate::plan::Child::new(CHILD.at("ns", "other"), Intent::of(&intent), expect);
+        let child = crate::plan::Child::new(CHILD.at("ns", "other"), Intent::of(&intent), expect);
         let replace = Step::Replace { child, tolerate: Vec::new(), recreate: crate::plan::Recreate::Allowed };
         Plan::none().stage(vec![apply(), replace]).status(ready("it serves"))
     };

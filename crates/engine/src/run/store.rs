@@ -18,14 +18,10 @@ use crate::object::{Key, Object, revision};
 use crate::panic_text::panic_text;
 use crate::readiness::{Census, Readiness, reason};
 use crate::secret::without_content;
-use crate::seen::{Seen, Why};
+use crate::seen::{Group, Seen, Why};
 use crate::watch::{Wakes, Watch};
 
 pub(crate) use progress::Progress;
-
-/// How many members of a group are shown, and wake the others when they come or go. A message names five others and says
-/// whether there are more.
-pub const GROUP_SHOWN: usize = 7;
 
 /// The cache of one watch.
 pub struct Store {
@@ -207,14 +203,13 @@ impl Store {
         let old_group = inner.remove(&key, &mut woken);
         woken.add(&key, &new.wakes);
         let group = new.group.clone();
-        let moved = old_group.as_ref().map(|(group, _)| group) != group.as_ref();
-        let place = inner.insert(key, new);
-        if moved {
-            if let Some((group, place)) = old_group {
-                inner.wake_group(&group, place, &mut woken);
+        inner.insert(key, new);
+        if old_group != group {
+            if let Some(group) = old_group {
+                inner.wake_left(&group, &mut woken);
             }
-            if let (Some(group), Some(place)) = (group, place) {
-                inner.wake_group(&group, place, &mut woken);
+            if let Some(group) = group {
+                inner.wake_joined(&group, &mut woken);
             }
         }
         woken
@@ -278,8 +273,8 @@ impl Store {
         inner.progress = inner.progress.max(revision(object.resource_version()));
         let mut woken = Woken::default();
         woken.all |= inner.unreadable.remove(&object.key()).is_some();
-        if let Some((group, place)) = inner.remove(&object.key(), &mut woken) {
-            inner.wake_group(&group, place, &mut woken);
+        if let Some(group) = inner.remove(&object.key(), &mut woken) {
+            inner.wake_left(&group, &mut woken);
         }
         woken
     }
@@ -291,16 +286,10 @@ impl Store {
         let Some(shown) = inner.relisted.take() else { return Woken::default() };
         let gone: Vec<Key> = inner.objects.keys().filter(|key| !shown.contains(key)).cloned().collect();
         let mut woken = Woken::default();
-        // Each group is woken once, from the first place that changed, and not once for each object that has gone.
-        let mut shrunk = BTreeMap::new();
-        for key in gone {
-            if let Some((group, place)) = inner.remove(&key, &mut woken) {
-                let first = shrunk.entry(group).or_insert(place);
-                *first = place.min(*first);
-            }
-        }
-        for (group, place) in shrunk {
-            inner.wake_group(&group, place, &mut woken);
+        // Each group is woken once, and not once for each object that has gone.
+        let left: BTreeSet<String> = gone.iter().filter_map(|key| inner.remove(key, &mut woken)).collect();
+        for group in left {
+            inner.wake_left(&group, &mut woken);
         }
         inner.progress = inner.progress.max(inner.relisted_to);
         let unreadable = !inner.unreadable.is_empty();
@@ -385,12 +374,12 @@ impl Store {
         })
     }
 
-    /// The first members of a group.
+    /// The members of a group, or as many as tell that they are too many to be named.
     pub(crate) fn group(&self, group: &str) -> Seen<Vec<Key>> {
         let inner = self.read();
         inner.answer_list(|inner| {
             let members = inner.groups.get(group).into_iter().flatten();
-            members.take(GROUP_SHOWN).cloned().collect()
+            members.take(Group::NAMED + 1).cloned().collect()
         })
     }
 
@@ -520,8 +509,8 @@ impl Inner {
         }
     }
 
-    /// Adds an object; says which place it takes in its group.
-    fn insert(&mut self, key: Key, entry: Entry) -> Option<usize> {
+    /// Adds an object.
+    fn insert(&mut self, key: Key, entry: Entry) {
         if let Wakes::Keys(keys) = &entry.wakes {
             for woken in keys {
                 add_to(&mut self.by_wake, woken, &key);
@@ -530,13 +519,14 @@ impl Inner {
         for topic in &entry.topics {
             add_to(&mut self.topics, topic, &key);
         }
-        let place = entry.group.as_ref().map(|group| add_to(&mut self.groups, group, &key));
+        if let Some(group) = &entry.group {
+            add_to(&mut self.groups, group, &key);
+        }
         self.objects.insert(key, entry);
-        place
     }
 
-    /// Takes an object out; says of which group and which place in it.
-    fn remove(&mut self, key: &Key, woken: &mut Woken) -> Option<(String, usize)> {
+    /// Takes an object out; says of which group.
+    fn remove(&mut self, key: &Key, woken: &mut Woken) -> Option<String> {
         let entry = self.objects.remove(key)?;
         woken.add(key, &entry.wakes);
         if let Wakes::Keys(keys) = &entry.wakes {
@@ -548,16 +538,26 @@ impl Inner {
             drop_from(&mut self.topics, topic, key);
         }
         let group = entry.group?;
-        let place = drop_from(&mut self.groups, &group, key)?;
-        Some((group, place))
+        drop_from(&mut self.groups, &group, key);
+        Some(group)
     }
 
-    /// A member has come or gone at a place of its group: it matters to the others when they show it.
-    fn wake_group(&self, group: &str, place: usize, woken: &mut Woken) {
-        if place >= GROUP_SHOWN {
+    /// A member has left its group: the others are to know unless they are still too many to be named.
+    fn wake_left(&self, group: &str, woken: &mut Woken) {
+        self.wake_up_to(Group::NAMED, group, woken);
+    }
+
+    /// A member has joined its group: the others are to know unless they were too many to be named before.
+    fn wake_joined(&self, group: &str, woken: &mut Woken) {
+        self.wake_up_to(Group::NAMED + 1, group, woken);
+    }
+
+    fn wake_up_to(&self, size: usize, group: &str, woken: &mut Woken) {
+        let members = self.groups.get(group).map(Vec::as_slice).unwrap_or_default();
+        if members.len() > size {
             return;
         }
-        for key in self.groups.get(group).into_iter().flatten() {
+        for key in members {
             if let Some(entry) = self.objects.get(key) {
                 woken.add(key, &entry.wakes);
             }
@@ -565,27 +565,23 @@ impl Inner {
     }
 }
 
-/// Adds a key; says at which place.
-fn add_to<K: Ord + Clone>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) -> usize {
+/// Adds a key.
+fn add_to<K: Ord + Clone>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) {
     let keys = map.entry(at.clone()).or_insert_with(|| Vec::with_capacity(1));
-    match keys.binary_search(key) {
-        Ok(place) => place,
-        Err(place) => {
-            keys.insert(place, key.clone());
-            place
-        }
+    if let Err(place) = keys.binary_search(key) {
+        keys.insert(place, key.clone());
     }
 }
 
-/// Takes a key out; says from which place.
-fn drop_from<K: Ord>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) -> Option<usize> {
-    let keys = map.get_mut(at)?;
-    let place = keys.binary_search(key).ok()?;
-    keys.remove(place);
+/// Takes a key out.
+fn drop_from<K: Ord>(map: &mut BTreeMap<K, Vec<Key>>, at: &K, key: &Key) {
+    let Some(keys) = map.get_mut(at) else { return };
+    if let Ok(place) = keys.binary_search(key) {
+        keys.remove(place);
+    }
     if keys.is_empty() {
         map.remove(at);
     }
-    Some(place)
 }
 
 /// What counts as news from the user: another object of the same name, a change of its spec or of our annotations, its deletion.

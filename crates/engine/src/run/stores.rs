@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::object::{Key, Kind, Object, ObjectRef};
-use crate::seen::{Seen, Why};
-use crate::store::{GROUP_SHOWN, Progress, Store};
+use crate::seen::{Group, Seen, Why};
+use crate::store::{Progress, Store};
 
 /// The caches of one controller.
 #[derive(Clone, Default)]
@@ -65,12 +65,9 @@ impl Stores {
         self.together(kind, |store| store.waking(key, |object| object))
     }
 
-    /// The first members of a group of a kind.
-    pub(crate) fn group(&self, kind: &Kind, group: &str) -> Seen<Vec<Key>> {
-        self.keys(kind, |store| store.group(group)).map(|mut keys| {
-            keys.truncate(GROUP_SHOWN);
-            keys
-        })
+    /// The members of a group of a kind.
+    pub(crate) fn group(&self, kind: &Kind, group: &str) -> Seen<Group> {
+        self.keys(kind, |store| store.group(group)).map(Group::of)
     }
 
     /// All objects of a kind that are of a topic.
@@ -214,11 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_that_of_all_watches_in_order_each_member_once_and_only_the_first() {
+    fn a_group_is_that_of_all_watches_in_order_and_each_member_once() {
         let grouped = |namespace: &str| watch(namespace).grouped(|_| Some("g".to_owned()));
         let group = |stores: &Stores| {
-            let keys = stores.group(&KIND, "g").known().cloned();
-            keys.map(|keys| keys.iter().map(ToString::to_string).collect::<Vec<_>>())
+            stores.group(&KIND, "g").known().map(|group| match group {
+                Group::Few(keys) => keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                Group::Many => vec!["many".to_owned()],
+            })
         };
         let mut stores = Stores::default();
         assert_eq!(group(&stores), None, "it is not watched");
@@ -226,9 +225,9 @@ mod tests {
         stores.add(store(grouped("b").named("x"), &["b/x"]));
         stores.add(store(grouped("a"), &["a/y", "a/x"]));
         assert_eq!(group(&stores), Some(["a/x", "a/y", "b/x"].map(str::to_owned).into()));
-        let many: Vec<String> = (0..GROUP_SHOWN).map(|n| format!("c/{n}")).collect();
+        let many: Vec<String> = (0..Group::NAMED - 2).map(|n| format!("c/{n}")).collect();
         stores.add(store(grouped("c"), &many.iter().map(String::as_str).collect::<Vec<_>>()));
-        assert_eq!(group(&stores).map(|keys| keys.len()), Some(GROUP_SHOWN));
+        assert_eq!(group(&stores), Some(vec!["many".to_owned()]), "together they are eight");
         stores.add(Arc::new(Store::new(grouped("d"))));
         assert_eq!(group(&stores), None, "one of them knows nothing");
     }

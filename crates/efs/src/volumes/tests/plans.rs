@@ -77,7 +77,8 @@ async fn a_claim_is_told_once_of_its_volume_when_kubernetes_knows_both() {
     assert_eq!(sim.settle().await.writes, 0, "once is enough");
     // A pair of an earlier version is not written to.
     let sim = ready().await;
-    sim.model.edit(&claim(), |doc| doc["metadata"]["annotations"]["aquifer.storage/volume-made"] = Value::Null);
+    sim.model
+        .edit(&claim(), |doc| doc["metadata"]["annotations"]["aquifer.storage/volume-made"] = Value::Null);
     assert_eq!((sim.settle().await.writes, told(&sim)), (0, None));
 }
 
@@ -207,7 +208,7 @@ fn who_holds_a_pair_is_said_also_when_nobody_is_seen_to() {
         namespace_ends: false,
         namespace_labels: Seen::Unknown(unknown()),
         file_systems: Seen::Unknown(unknown()),
-        duplicates: Vec::new(),
+        duplicates: aquifer_engine::Group::Few(Vec::new()),
         driver: Seen::Unknown(unknown()),
     };
     let said = |pods: &[&str], finalizers: &[&str]| {

@@ -14,7 +14,9 @@ use crate::outside::Outside;
 use crate::pass::{Environment, Pass};
 use crate::store::Store;
 use crate::stores::Stores;
-use crate::{Controller, Effect, Failure, Plan, Question, Seen, Shape, Step, SubjectOf, View, Wakes, Watch};
+use crate::{
+    Controller, Effect, Failure, Group, Plan, Question, Seen, Shape, Step, SubjectOf, View, Wakes, Watch,
+};
 
 mod endings;
 
@@ -448,7 +450,11 @@ fn asked_anew_means_after_it_was_first_wanted_and_a_group_is_listed_on_firm_grou
         let view = View::new(&stores, fresh, &outside, &key, None, now);
         let answer: Seen<bool> = view.ask_anew(in_use());
         let group = view.group(&TENANT, "all");
-        (answer.known().copied(), group.known().map(Vec::len), view.noted().wants.len())
+        let members = group.known().map(|group| match group {
+            Group::Few(members) => members.len(),
+            Group::Many => usize::MAX,
+        });
+        (answer.known().copied(), members, view.noted().wants.len())
     };
     assert_eq!(look(&fresh), (None, Some(2), 1), "an answer that was there already does not count");
     outside.wait(&in_use(), &key, now);

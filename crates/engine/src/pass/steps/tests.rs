@@ -280,7 +280,9 @@ async fn an_apply_that_was_decided_on_a_version_does_not_overwrite_a_newer_one()
 async fn what_a_child_is_made_with_is_sent_once_and_belongs_to_others_afterwards() {
     let bench = Bench::new();
     let intent = |text: &str| {
-        Intent::of(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": text}}))
+        Intent::of(
+            &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": text}}),
+        )
     };
     let more = || json!({"data": {"b": "first"}});
     let step = |text: &str, expect: Expect| Step::apply_made_with(child(), intent(text), expect, more());

@@ -241,7 +241,7 @@ fn that_a_kind_is_still_not_served_wakes_who_waits_for_its_list() {
 }
 
 #[test]
-fn of_a_large_group_only_the_first_members_matter_to_the_others() {
+fn in_a_large_group_nobody_is_woken_by_the_others_until_all_can_be_named() {
     let store = Store::new(Watch::subjects(KIND).grouped(|o| Some(o.text("/group").to_owned())));
     store.relist_begins();
     for n in 0..100 {
@@ -250,11 +250,20 @@ fn of_a_large_group_only_the_first_members_matter_to_the_others() {
     store.relist_ends(now());
     assert_eq!(store.upsert(object("050", 200, "", "other"), now()).keys, woken(&["ns/050"]));
     assert_eq!(store.upsert(object("999", 201, "", "g"), now()).keys, woken(&["ns/999"]));
-    assert_eq!(store.upsert(object("006", 202, "", "third"), now()).keys.len(), 100, "the seventh goes");
-    assert_eq!(store.remove(&object("000", 203, "", "g"), now()).keys.len(), 99, "and the first");
-    let first = store.group("g").known().cloned().unwrap();
-    let names: Vec<&str> = first.iter().map(|key| &*key.name).collect();
-    assert_eq!(names, ["001", "002", "003", "004", "005", "007", "008"]);
+    assert_eq!(
+        store.remove(&object("000", 202, "", "g"), now()).keys,
+        woken(&["ns/000"]),
+        "not even the first"
+    );
+    for n in (1..92).filter(|n| *n != 50) {
+        store.remove(&object(&format!("{n:03}"), 300 + n, "", "g"), now());
+    }
+    // Nine are left.
+    assert_eq!(store.group("g").known().map(Vec::len), Some(8), "enough to tell that they are too many");
+    assert_eq!(store.remove(&object("999", 400, "", "g"), now()).keys, woken(&["ns/999"]), "eight are left");
+    assert_eq!(store.remove(&object("092", 401, "", "g"), now()).keys.len(), 8, "seven, which can be named");
+    assert_eq!(store.upsert(object("100", 402, "", "g"), now()).keys.len(), 8, "and now they cannot");
+    assert_eq!(store.upsert(object("101", 403, "", "g"), now()).keys, woken(&["ns/101"]));
 }
 
 #[test]
