@@ -71,8 +71,12 @@ fn bind(model: &Model, claim: &Object) {
     let Some(volume) = found else { return };
     let at = VOLUME.key(&volume.key());
     let bound_to = volume.text("/spec/claimRef/uid").to_owned();
+    let reserved_for = claim_of(&volume);
+    if !reserved_for.key.name.is_empty() && reserved_for != target {
+        return;
+    }
     if !claim.deleting() && bound_to == claim.uid() && volume.text("/status/phase") != "Bound" {
-        // The claim is looked at another time.
+        // Kubernetes notices the volume now, and binds the claim when it looks at that again.
         model.edit(&at, |doc| doc["status"]["phase"] = json!("Bound"));
         return;
     }

@@ -70,7 +70,7 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
     (head, claim, marks(), times, texts()).prop_map(
         |(
             (name, identity, handle, data, options, made_with),
-            (claim, bound),
+            (claim, called_bound),
             marks,
             (since, deleting),
             finalizers,
@@ -82,7 +82,7 @@ fn volume() -> impl Strategy<Value = VolumeFacts> {
             options,
             made_with,
             claim,
-            bound,
+            called_bound,
             marks,
             since,
             deleting,
@@ -98,7 +98,7 @@ fn claim() -> impl Strategy<Value = ClaimFacts> {
     (head, (marks(), prop::option::of(uid())), times, texts()).prop_map(
         |(
             (key, identity, volume, phase, bind_completed, volume_chosen, class),
-            (marks, told_of),
+            (marks, noted_volume),
             (made, deleting),
             finalizers,
         )| ClaimFacts {
@@ -110,7 +110,7 @@ fn claim() -> impl Strategy<Value = ClaimFacts> {
             made,
             phase,
             bind_completed,
-            told_of,
+            noted_volume,
             marks,
             deleting,
             finalizers,

@@ -132,7 +132,7 @@ pub(crate) enum StatusOutcome {
 /// How a round of a pass ended.
 enum Round {
     Finished,
-    /// The world is not as it was decided on: look and decide again.
+    /// Look and decide again: the world is not as it was decided on, or the plan asks for it.
     Again,
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aquifer_engine::cluster::Listing;
 use aquifer_engine::{Object, Seen, View};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::names::{driver, labels};
 
 /// What needed the driver this long ago is not asked again.
 const LIST_AGE: Duration = Duration::from_secs(1);
-/// What is looked at of a volume, and of a SharedVolume: users write those, and there may be very many.
+/// What is looked at of a volume and of a SharedVolume: there may be very many, and users write SharedVolumes.
 const VOLUME_PARTS: [&str; 2] = ["/metadata/labels", "/spec/csi/driver"];
 const SHARED_PARTS: [&str; 1] = ["/metadata/finalizers"];
 
@@ -61,7 +62,7 @@ fn needed_by(
     definition: &Seen<Option<DefinitionFacts>>,
     managed: bool,
 ) -> Seen<Vec<String>> {
-    let volumes = view.list_live_parts(&VOLUME, "", &VOLUME_PARTS, LIST_AGE).map(|volumes| {
+    let volumes = view.list_live(Listing::all(&VOLUME, "").parts(&VOLUME_PARTS), LIST_AGE).map(|volumes| {
         // Volumes for the driver of another owner do not need ours.
         let uses = |volume: &&Object| {
             let is_ours = volume.label(labels::OWNED) == Some("true");
@@ -73,7 +74,8 @@ fn needed_by(
     if definition.absent() {
         return volumes;
     }
-    match (view.list_live_parts(&SHARED_VOLUME, "", &SHARED_PARTS, LIST_AGE), volumes) {
+    let shared = Listing::all(&SHARED_VOLUME, "").parts(&SHARED_PARTS);
+    match (view.list_live(shared, LIST_AGE), volumes) {
         (Seen::Known { value: shared, read_at }, Seen::Known { value: volumes, .. }) => {
             let holds = |shared: &&Object| shared.finalizers().contains(&labels::SHARED_VOLUME_FINALIZER);
             let shared = shared.iter().filter(holds);

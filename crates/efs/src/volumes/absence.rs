@@ -9,7 +9,7 @@ pub(super) enum OtherHalf {
     Present,
     /// Only what is ours and was deleted not long ago.
     Leaving,
-    /// A claim that was never bound: its volume was not made yet, or is another one than it would get.
+    /// A claim at our name that was never bound: its volume is not there yet, or is for another claim.
     Begun,
 }
 
@@ -25,8 +25,8 @@ pub(super) struct History {
 }
 
 /// Whether a volume that no cache shows must be read before it counts as absent: always before its claim is made, because Kubernetes gives
-/// the claim whatever volume of that name is there and is for nobody. Not once the claim is there and was never bound: then the volume is
-/// created, which is refused if anything is there. Nor while the claim, ours, is going, and the SharedVolume with it: nothing is decided
+/// the claim whatever volume of that name is there and is for nobody. Not once the claim is there and was never bound, unless the status
+/// records a claim or a conflict, or it is being deleted: then the volume is created, which is refused if anything is there. Nor while the claim, ours, is going, and the SharedVolume with it: nothing is decided
 /// about the volume before that is gone, and each look would cost a read.
 pub(super) fn volume_must_be_proved(history: History, other: OtherHalf) -> bool {
     match other {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_volume_is_read_before_its_claim_is_made_and_none_while_the_other_half_goes() {
+    fn a_volume_is_proved_absent_before_its_claim_is_made_and_nothing_is_while_the_other_half_goes() {
         use OtherHalf::{Absent, Begun, Leaving, Present};
         let new = History::default();
         let ending = History { ending: true, ..new };

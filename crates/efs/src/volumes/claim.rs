@@ -17,15 +17,21 @@ use super::volume::SIZE;
 use crate::kinds::CLAIM;
 use crate::names::driver;
 
-/// Annotation of a claim: the uid of the volume that was made for it. Kubernetes looks again at a claim whose volume is there only when
-/// the claim changes, or after a quarter of a minute; that this is written is such a change. Nothing is decided by it.
+/// Annotation of a claim: the uid of the volume that was made for it. Kubernetes looks at a waiting claim only every 15 seconds or when the
+/// claim changes; writing this is such a change. Nothing else is decided by it.
 pub(super) const VOLUME_MADE: &str = "aquifer.storage/volume-made";
 
-/// Tells a claim of the volume that was made for it.
-pub(super) fn tell(claim: &ClaimFacts, volume: &Uid) -> Step {
+/// Notes on a claim which volume was made for it. Optional: without it Kubernetes binds the two some seconds later.
+pub(super) fn note_volume(claim: &ClaimFacts, volume: &Uid) -> Step {
     let patch = json!({"metadata": {"annotations": {VOLUME_MADE: volume}}});
     let patch = patch.as_object().cloned().unwrap_or_default();
-    Step::Amend(Amend { target: CLAIM.key(&claim.key), seen: claim.identity.clone(), patch, status: false })
+    Step::Amend(Amend {
+        target: CLAIM.key(&claim.key),
+        seen: claim.identity.clone(),
+        patch,
+        status: false,
+        optional: true,
+    })
 }
 
 /// The claim of this name, of the SharedVolume `key`, on the volume of this name.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
 use aquifer_base::Uid;
-use aquifer_engine::{Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
+use aquifer_engine::{Child, Expect, Identity, ObjectRef, Plan, Seen, State, Step, Why, reason_in, state_in};
 use jiff::Timestamp;
 
 use super::access::{self, Verdict};
-use super::claim::{claim_intent, tell};
+use super::claim::{claim_intent, note_volume};
 use super::conditions::{self, Blocked, Remains};
 use super::facts::{ClaimFacts, ClaimPhase, VolumeFacts, lingers};
 use super::names::volume_name;
@@ -104,7 +104,10 @@ fn serve(
         return refuse(subject, world, found, said, clock);
     }
     if let Some(thing) = found.foreign.first() {
-        return Plan::none().wake_after(IN_THE_WAY).status(conditions::conflict(world, found.pair(), thing));
+        // A claim of ours that waits would get a volume that is in the way, and keep it from going.
+        let claims = claims_on_foreign(subject, world, found);
+        let report = conditions::conflict(world, found.pair(), thing);
+        return Plan::none().stage(claims).wake_after(IN_THE_WAY).status(report);
     }
     match verdict {
         Verdict::Allowed { .. } | Verdict::Unrestricted | Verdict::Denied(_) => {}
@@ -143,6 +146,20 @@ fn serve(
     tear_down(world, found, clock.now)
 }
 
+/// The steps that delete claims of ours on a volume at our name that is not ours: those that were never bound, and where that volume is being
+/// deleted, also the one that it waits for. While pods may use it, the claim stays.
+fn claims_on_foreign(subject: &Subject, world: &World, found: &Found<'_>) -> Vec<Step> {
+    let name = volume_name(&subject.key);
+    if !found.foreign.contains(&VOLUME.at("", &name)) {
+        return Vec::new();
+    }
+    let volume = world.volumes.known().into_iter().flatten().find(|volume| volume.name == name);
+    let volume_goes = volume.is_some_and(|volume| volume.deleting.is_some());
+    let claims = found.claims_ours.iter().filter(|claim| claim.deleting.is_none() && claim.volume == name);
+    let claims = claims.filter(|claim| !claim.was_bound() || volume_goes);
+    claims.map(|claim| Step::delete(CLAIM.key(&claim.key), claim.identity.clone())).collect()
+}
+
 /// Whether the driver shall go: then nothing new is made.
 fn is_driver_unwanted(world: &World) -> bool {
     world.driver.present().is_some_and(|driver| driver.unwanted)
@@ -164,7 +181,7 @@ fn refuse(subject: &Subject, world: &World, found: &Found<'_>, said: &str, clock
     // Pods may use it, whoever owns the claim now. Not so what an earlier SharedVolume has left.
     rest.volumes.retain(|volume| {
         let stays = found.is_ours(volume) || volume.marks.owner_uid.is_none();
-        !(stays && volume.bound_to().is_some_and(|uid| standing.contains(&uid)))
+        !(stays && volume.claim_uid().is_some_and(|uid| standing.contains(&uid)))
     });
     let rest = &rest;
     // What is in the way of a pair that may not be made is of no interest yet.
@@ -257,9 +274,10 @@ fn keep(
     let (volumes, claims) = deletions(&found.without((volume, claim)), Step::delete);
     steps.extend(volumes.into_iter().chain(claims));
     // Kubernetes knows both by now, and would look at the claim again only after a quarter of a minute.
-    let waits = volume.bound && !claim.was_bound() && claim.told_of.as_ref() != Some(&volume.identity.uid);
-    steps.extend(waits.then(|| tell(claim, &volume.identity.uid)));
-    let bound = claim.phase == ClaimPhase::Bound && volume.bound_to() == Some(&claim.identity.uid);
+    let is_noted = claim.noted_volume.as_ref() == Some(&volume.identity.uid);
+    let waits = volume.called_bound && !claim.was_bound() && !is_noted;
+    steps.extend(waits.then(|| note_volume(claim, &volume.identity.uid)));
+    let bound = claim.phase == ClaimPhase::Bound && volume.claim_uid() == Some(&claim.identity.uid);
     let report = if bound {
         conditions::ready(world, volume, claim, had_trouble(subject))
     } else {
@@ -285,7 +303,8 @@ fn make(subject: &Subject, wish: &Wish, pair: Pair<'_>) -> [Step; 2] {
     let intent = volume_intent(key, &name, &handle, wish);
     let volume_step = match (pair.volume, pair.claim) {
         (None, Some(claim)) => {
-            Step::apply_made_with(volume_at, intent, Expect::Absent, only_for(&claim.identity.uid))
+            let child = Child::new(volume_at, intent, Expect::Absent);
+            Step::Apply(child.only_at_creation(only_for(&claim.identity.uid)))
         }
         (volume, _) => Step::apply(volume_at, intent, Expect::seen(volume.map(|volume| &volume.identity))),
     };

@@ -52,8 +52,8 @@ pub struct VolumeFacts {
     pub made_with: Vec<String>,
     /// The claim that it is for.
     pub claim: Option<ClaimReference>,
-    /// Whether Kubernetes has noticed that it is for a certain claim.
-    pub bound: bool,
+    /// Whether Kubernetes calls it bound.
+    pub called_bound: bool,
     /// Whose it is.
     pub marks: OwnerMarks,
     /// Since when it is made, bound or released; Kubernetes notes it. None for one that an old Kubernetes has made.
@@ -92,8 +92,8 @@ pub struct ClaimFacts {
     pub phase: ClaimPhase,
     /// Whether Kubernetes has noted that it was bound.
     pub bind_completed: bool,
-    /// The uid of the volume that it was told of, see [`VOLUME_MADE`].
-    pub told_of: Option<Uid>,
+    /// The uid of the volume that was noted on it, see [`VOLUME_MADE`].
+    pub noted_volume: Option<Uid>,
     /// Whose it is.
     pub marks: OwnerMarks,
     /// Since when it is being deleted.
@@ -163,7 +163,7 @@ impl VolumeFacts {
             options: sorted(options),
             made_with: sorted(made_with),
             claim,
-            bound: object.text("/status/phase") == "Bound",
+            called_bound: object.text("/status/phase") == "Bound",
             marks: OwnerMarks::of(object),
             since: object.text("/status/lastPhaseTransitionTime").parse().ok(),
             deleting: object.deleting_since(),
@@ -188,8 +188,8 @@ impl VolumeFacts {
         self.claim.as_ref().is_none_or(is_it)
     }
 
-    /// The uid of the claim that it is bound to, or that no other will be bound to it.
-    pub(super) fn bound_to(&self) -> Option<&Uid> {
+    /// The uid of the only claim that it can be bound to; none while any claim of the name will do.
+    pub(super) fn claim_uid(&self) -> Option<&Uid> {
         self.claim.as_ref()?.uid.as_ref()
     }
 }
@@ -211,7 +211,7 @@ impl ClaimFacts {
             made: object.text("/metadata/creationTimestamp").parse().ok(),
             phase,
             bind_completed: object.annotation(BIND_COMPLETED).is_some(),
-            told_of: object.annotation(VOLUME_MADE).map(Uid::new),
+            noted_volume: object.annotation(VOLUME_MADE).map(Uid::new),
             marks: OwnerMarks::of(object),
             deleting: object.deleting_since(),
             finalizers: finalizers(object),

@@ -1,4 +1,4 @@
-//! The controller of SharedVolumes: each gets one volume, pre-bound to one claim in its namespace.
+//! The controller of SharedVolumes: each gets one claim in its namespace, and one volume for that claim.
 //!
 //! `world` says what is looked at, `decide` what follows from it, `conditions` what the status says of it. `access` says whether the
 //! administrator allows it, `ownership` whose a volume or claim is, `pair` what of them serves the `wish`. `facts` reads objects; `volume`

@@ -24,8 +24,8 @@ pub(super) enum Belongs {
 pub(super) struct Proofs<'a> {
     /// What the status recorded.
     pub recorded: Option<&'a Uid>,
-    /// Those that a volume of ours is bound to. That alone proves nothing: Kubernetes gives a volume to whatever claim of its name is
-    /// there first.
+    /// Those that a volume of ours names by uid. That alone proves nothing: one that comes from a backup or an earlier version goes to
+    /// whatever claim of its name is there first.
     pub bound: Vec<&'a Uid>,
     /// Those that are a predecessor's.
     pub predecessors: Vec<&'a Uid>,
@@ -104,7 +104,7 @@ fn by_marks(marks: &OwnerMarks, key: &Key, uid: Option<&Uid>) -> Belongs {
 
 /// Whether the two are for each other, and alive.
 pub(super) fn is_pair(key: &Key, volume: &VolumeFacts, claim: &ClaimFacts) -> bool {
-    let bound = match volume.bound_to() {
+    let bound = match volume.claim_uid() {
         Some(uid) => *uid == claim.identity.uid,
         None => !claim.was_bound(),
     };

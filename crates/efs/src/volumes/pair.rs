@@ -112,14 +112,14 @@ pub(super) fn classify<'a>(
             }
             Belongs::Foreign => {}
             Belongs::Ours => {
-                claim_proofs.bound.extend(volume.bound_to());
+                claim_proofs.bound.extend(volume.claim_uid());
                 found.volumes_ours.push(volume);
                 found.volumes.push(volume);
             }
             Belongs::Predecessors => {
                 // What aws-efs-operator made says nothing about claims that somebody else made.
                 let made_by_us = volume.marks.owner_uid.is_some();
-                claim_proofs.predecessors.extend(volume.bound_to().filter(|_| made_by_us));
+                claim_proofs.predecessors.extend(volume.claim_uid().filter(|_| made_by_us));
                 found.volumes.push(volume);
             }
         }
@@ -215,7 +215,8 @@ fn live_pairs<'a>(
     })
 }
 
-/// What a pass of ours may have left when it died half way, or nothing at all: it can be completed.
+/// Nothing, or half a pair that can be completed: a claim that was never bound, which a pass of ours or a restore may have left, or a
+/// volume that a restore has left. One of our own that is for any claim of the name, as earlier versions made them, is made anew.
 pub(super) fn begun_pair<'a>(subject: &Subject, found: &Found<'a>, wish: &Wish) -> Option<Pair<'a>> {
     let name = volume_name(&subject.key);
     let begun = match (found.volumes.as_slice(), found.claims.as_slice()) {
@@ -223,7 +224,8 @@ pub(super) fn begun_pair<'a>(subject: &Subject, found: &Found<'a>, wish: &Wish) 
         ([volume], []) => {
             volume.deleting.is_none()
                 && volume.name == name
-                && volume.bound_to().is_none()
+                && !found.is_ours(volume)
+                && volume.claim_uid().is_none()
                 && volume.may_be_for(&subject.key, &wish.claim)
                 && volume.fits(wish)
         }

@@ -259,6 +259,74 @@ async fn a_claim_of_a_user_never_gets_our_volume_whenever_it_comes() {
 }
 
 #[tokio::test]
+async fn a_volume_that_comes_in_the_way_of_our_claim_does_not_get_it() {
+    let sim = start();
+    sim.model.refuse(&volume(), ApiError::Policy("not now".into()));
+    put(&sim, AP);
+    sim.settle().await;
+    assert!(sim.model.object(&claim()).is_some(), "it waits for its volume");
+    let theirs = json!({"metadata": {"name": volume().key.name}, "spec": {"claimRef": {"namespace": "elsewhere", "name": "x"}}});
+    sim.model.put(&VOLUME, theirs.clone());
+    sim.model.admit(&volume());
+    settle(&sim).await;
+    assert_eq!(
+        (reason(&sim).as_str(), sim.model.object(&claim())),
+        ("Conflict", None),
+        "{:?}",
+        sim.model.log()
+    );
+    sim.model.delete(&volume());
+    settle(&sim).await;
+    assert_eq!(reason(&sim), "Bound");
+
+    // One that our claim was bound to goes only when it is deleted, and then our claim lets it.
+    let sim = start();
+    sim.model.refuse(&volume(), ApiError::Policy("not now".into()));
+    put(&sim, AP);
+    sim.settle().await;
+    let ours = uid(&sim, &claim());
+    let mut taken = theirs;
+    taken["spec"]["claimRef"] = json!({"namespace": "team", "name": claim().key.name, "uid": ours});
+    taken["metadata"]["finalizers"] = json!(["kubernetes.io/pv-protection"]);
+    sim.model.put(&VOLUME, taken);
+    sim.model.edit(&claim(), |doc| doc["status"] = json!({"phase": "Bound"}));
+    sim.model.admit(&volume());
+    settle(&sim).await;
+    assert_eq!((reason(&sim).as_str(), uid(&sim, &claim())), ("Conflict", ours), "pods may use it");
+    sim.model.delete(&volume());
+    settle(&sim).await;
+    assert_eq!(reason(&sim), "Bound", "{:?}", sim.model.log());
+}
+
+#[tokio::test]
+async fn claims_of_other_names_or_classes_do_not_keep_the_name_of_a_volume_from_being_read() {
+    let labels = json!({labels::OWNED: "true", labels::OWNER_NAMESPACE: "team", labels::OWNER_NAME: "data"});
+    for leaves in [false, true] {
+        let sim = start();
+        put(&sim, AP);
+        let mut labels = labels.clone();
+        labels[OWNER_UID] = json!(uid(&sim, &shared()));
+        // A volume of our name that no cache shows, and a claim with copied marks that asks for it.
+        let theirs = json!({"metadata": {"name": volume().key.name}, "spec": {"claimRef": {"namespace": "elsewhere", "name": "x"}}});
+        sim.model.put(&VOLUME, theirs);
+        let class = if leaves { "another" } else { driver::STORAGE_CLASS };
+        let metadata =
+            json!({"namespace": "team", "name": "other", "labels": labels, "finalizers": ["example.com/x"]});
+        let spec = json!({"volumeName": volume().key.name, "storageClassName": class});
+        sim.model.put(&CLAIM, json!({"metadata": metadata, "spec": spec}));
+        if leaves {
+            sim.model.delete(&CLAIM.at("team", "other"));
+            let now = json!(sim.now().to_string());
+            sim.model.edit(&CLAIM.at("team", "other"), |doc| doc["metadata"]["deletionTimestamp"] = now);
+        }
+        sim.settle().await;
+        assert_eq!(reason(&sim), "Conflict");
+        let made = sim.model.log().iter().any(|line| line.contains("PersistentVolumeClaim team/pvc-data"));
+        assert!(!made, "no claim is made that could get it: {:?}", sim.model.log());
+    }
+}
+
+#[tokio::test]
 async fn a_claim_of_ours_that_lost_its_uid_before_it_was_recorded_is_repaired() {
     let sim = ready().await;
     let before = uid(&sim, &claim());

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::owner::owner_labels;
 use super::wish::Wish;
@@ -24,7 +24,7 @@ pub(super) const MOUNT_OPTIONS: &str = "aquifer.storage/mount-options";
 /// What stands between them there. No option that a user may choose contains it.
 pub(super) const SEPARATOR: char = ',';
 
-/// The volume of this name with this handle, pre-bound to the claim that the SharedVolume `key` asks for.
+/// The volume of this name with this handle, for the claim of the name that the SharedVolume `key` asks for.
 pub(super) fn volume_intent(key: &Key, name: &str, handle: &str, wish: &Wish) -> Intent {
     let options = Some(&wish.options).filter(|options| !options.is_empty());
     let made_with = options.map(|options| options.join(&SEPARATOR.to_string()));
@@ -59,8 +59,8 @@ pub(super) fn volume_intent(key: &Key, name: &str, handle: &str, wish: &Wish) ->
     })
 }
 
-/// What a volume is made with besides: of all claims of that name it is for this one only. Kubernetes writes the same field when it binds
+/// What only the creation of a volume has: of all claims of that name it is for this one only. Kubernetes writes the same field when it binds
 /// a volume that is for any claim of a name, so it is not ours afterwards.
-pub(super) fn only_for(claim: &Uid) -> Value {
-    json!({"spec": {"claimRef": {"uid": claim}}})
+pub(super) fn only_for(claim: &Uid) -> Map<String, Value> {
+    Map::from_iter([("spec".to_owned(), json!({"claimRef": {"uid": claim}}))])
 }

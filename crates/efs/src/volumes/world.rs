@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aquifer_api::efs::SharedVolumeReason;
+use aquifer_engine::cluster::Listing;
 use aquifer_engine::{Group, Key, OWNER_UID, Object, ObjectRef, Seen, View, Why, reason_in};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ use crate::names::driver;
 const POD_AGE: Duration = Duration::from_secs(3);
 
 /// What is looked at of a pod. Users write pods, and whole ones can be very large.
-const POD_PARTS: [&str; 2] = ["/spec/nodeName", "/spec/volumes"];
+const POD_PARTS: [&str; 2] = ["/spec/nodeName", "/spec/volumes/*/persistentVolumeClaim/claimName"];
 
 /// How old a list of SharedFileSystems may be by which a pair is made; all SharedVolumes share it.
 const LIST_AGE: Duration = Duration::from_secs(3);
@@ -69,10 +70,13 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     };
     let earlier = earlier_claims(subject, view, &claim_at, &[]);
     let claims: Vec<&Object> = claim.present().into_iter().chain(&earlier).collect();
-    let claim_half: Vec<_> = claims.iter().map(|claim| going(subject, claim)).collect();
-    let is_begun = |claim: &&Object| !claim.deleting() && !ClaimFacts::of(claim).was_bound();
-    let claim_half = match claims.as_slice() {
-        [claim] if is_begun(claim) => OtherHalf::Begun,
+    let is_ours = |claim: &Object| claim.text("/spec/storageClassName") == driver::STORAGE_CLASS;
+    let claim_half: Vec<_> =
+        claims.iter().map(|claim| going(subject, claim).filter(|_| is_ours(claim))).collect();
+    // Only the one at our name: what else users have made says nothing of a volume.
+    let is_begun = |claim: &Object| !claim.deleting() && !ClaimFacts::of(claim).was_bound();
+    let claim_half = match (claim.present(), earlier.as_slice()) {
+        (Some(claim), []) if is_begun(claim) => OtherHalf::Begun,
         _ => other_half(&claim_half, view.now()),
     };
     let prove_volumes = volume_must_be_proved(history, claim_half);
@@ -85,8 +89,8 @@ pub(super) fn observe(subject: &Subject, view: &View<'_>) -> World {
     let slow: Vec<&str> =
         claims.known().into_iter().flatten().filter(slow).map(|claim| &*claim.key.name).collect();
     let pods = (!slow.is_empty()).then(|| {
-        let pods = view.list_live_parts(&POD, &subject.key.namespace, &POD_PARTS, POD_AGE);
-        pods.map(|pods| holders(&pods, &slow))
+        let pods = Listing::all(&POD, &subject.key.namespace).parts(&POD_PARTS);
+        view.list_live(pods, POD_AGE).map(|pods| holders(&pods, &slow))
     });
     // The cache of namespaces may be behind that of SharedVolumes: one that is not in it may be new.
     let namespace = view.get(&NAMESPACE.at("", &subject.key.namespace));
@@ -203,7 +207,7 @@ fn file_systems(subject: &Subject, view: &View<'_>, serves: bool) -> Seen<Vec<Fi
     };
     let facts = |object: &Object| FileSystemFacts::of(object, &data.file_system, &subject.key.namespace);
     let read = |max_age: Duration| {
-        let all = view.list_live(&SHARED_FILE_SYSTEM, "", max_age);
+        let all = view.list_live(Listing::all(&SHARED_FILE_SYSTEM, ""), max_age);
         all.map(|all| all.iter().filter_map(facts).collect::<Vec<_>>())
     };
     if serves {

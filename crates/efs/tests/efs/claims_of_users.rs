@@ -70,7 +70,7 @@ async fn a_claim_that_takes_the_place_of_ours_before_or_after_its_volume_is_made
         let ours = until(&tenant.claims(), CLAIM, "is made", |_| true).await?;
         assert_eq!(tenant.volumes_here().await?.len(), 0, "the claim comes first");
         if volume_is_made {
-            // The word to Kubernetes that has the two bound does not come through.
+            // The annotation that makes Kubernetes look at the claim again cannot be written.
             proxied.proxy.clear();
             refuse("persistentvolumeclaims");
             aquifer_lab::eventually(DEADLINE, "the volume is made", || async {

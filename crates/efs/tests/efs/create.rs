@@ -59,7 +59,7 @@ async fn the_status_names_claim_and_volume_and_is_about_this_generation() -> Res
     Ok(())
 }
 
-/// kube-controller-manager looks at waiting claims every 15 seconds. Four, each after the other, would take three quarters of a minute.
+/// kube-controller-manager looks at waiting claims every 15 seconds; four SharedVolumes, one after the other, would need at least 45.
 #[tokio::test]
 async fn claims_are_bound_without_waiting_until_kubernetes_looks_at_them_again() -> Result<()> {
     let tenant = Tenant::new().await?;

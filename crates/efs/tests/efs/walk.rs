@@ -71,7 +71,9 @@ impl Run for OneLife<'_> {
         for shared in tenant.shared_volumes().list(&all).await? {
             objects.push((format!("SharedVolume {}", shared.name_any()), serde_json::to_value(shared)?));
         }
-        for claim in tenant.claims().list(&all).await? {
+        for mut claim in tenant.claims().list(&all).await? {
+            // It is noted only while Kubernetes has not bound the two, and that may be faster.
+            claim.annotations_mut().remove("aquifer.storage/volume-made");
             objects.push((format!("claim {}", claim.name_any()), serde_json::to_value(claim)?));
         }
         for volume in tenant.volumes_here().await? {

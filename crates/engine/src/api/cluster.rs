@@ -160,8 +160,9 @@ pub struct Listing {
     pub labels: String,
     /// Only objects of this name; empty for all.
     pub name: String,
-    /// Of each object nothing is kept but its identity and these parts, JSON pointers; empty for whole objects. For kinds that users write
-    /// and that can be large.
+    /// Of each object nothing is kept but its identity, since when it is being deleted, and these parts (JSON pointers to fields, without
+    /// `~`, with `*` for all elements of a list); empty for whole objects. For kinds that users write and that can be large. Of a kind that the same controller watches by labels,
+    /// `/metadata/labels` must be among them.
     pub parts: Vec<String>,
 }
 

@@ -16,6 +16,9 @@ pub(crate) fn beyond(plan: &Plan, subject: &ObjectRef, watched: impl Fn(&Kind) -
     if plan.wake_after.is_some_and(|after| after.is_zero()) {
         return Some("it wants to be looked at again without a pause".to_owned());
     }
+    if plan.looks_again && plan.steps().next().is_none() {
+        return Some("it wants to look again and does nothing before".to_owned());
+    }
     let own_namespace = |target: &ObjectRef| {
         let (own, its) = (&subject.key.namespace, &target.key.namespace);
         own.is_empty() || its.is_empty() || own == its
@@ -62,8 +65,17 @@ fn touched(step: &Step) -> (Vec<ObjectRef>, Vec<ObjectRef>) {
 /// An intent that would be created under another name than that of its target, or with other metadata than it says.
 fn misnamed(step: &Step) -> Option<String> {
     let (Step::Apply(child) | Step::Replace { child, .. }) = step else { return None };
-    if child.made_with.as_ref().is_some_and(|fields| fields.get("metadata").is_some()) {
-        return Some(format!("the metadata of {} is said by its intent alone", child.target));
+    if child.only_at_creation.contains_key("metadata") {
+        let target = &child.target;
+        return Some(format!(
+            "the metadata of {target} must be in its intent, not among the fields of its creation"
+        ));
+    }
+    if matches!(step, Step::Replace { .. }) && !child.only_at_creation.is_empty() {
+        return Some(format!(
+            "the fields that only the creation of {} has are for what is applied",
+            child.target
+        ));
     }
     let metadata = child.intent.as_value().get("metadata")?;
     let key = &child.target.key;
@@ -124,7 +136,7 @@ mod tests {
     use super::*;
     use crate::intent::Intent;
     use crate::object::{Identity, Key};
-    use crate::plan::{Amend, Expect, Mint, Record, Seal};
+    use crate::plan::{Amend, Child, Expect, Mint, Record, Recreate, Seal};
 
     const OWN: Kind = Kind::namespaced("a.b", "v1", "Well", "wells");
     const PART: Kind = Kind::namespaced("", "v1", "ConfigMap", "configmaps");
@@ -154,12 +166,14 @@ mod tests {
             |secret: &str, source: &str| Step::Seal(Seal::new(key(secret), "r", &()).source(key(source)));
         let amend = |target: ObjectRef, patch: Value| {
             let patch = patch.as_object().cloned().unwrap_or_default();
-            Step::Amend(Amend { target, seen: seen(), patch, status: false })
+            Step::Amend(Amend { target, seen: seen(), patch, status: false, optional: false })
         };
         let named = |intent: Value| Step::apply(PART.at("ns", "b"), Intent::of(&intent), Expect::Absent);
-        let made_with = |fields: Value| {
-            Step::apply_made_with(PART.at("ns", "b"), Intent::of(&json!({})), Expect::Absent, fields)
+        let with = |fields: Value| {
+            let child = Child::new(PART.at("ns", "b"), Intent::of(&json!({})), Expect::Absent);
+            child.only_at_creation(fields.as_object().cloned().unwrap_or_default())
         };
+        let replace = |child: Child| Step::Replace { child, tolerate: Vec::new(), recreate: Recreate::Never };
         let cases = [
             (&own, apply(PART.at("ns", "b")), ""),
             (&own, apply(WIDE.at("", "b")), ""),
@@ -186,8 +200,10 @@ mod tests {
             (&own, named(json!({"metadata": {"name": "c"}})), "another name"),
             (&own, named(json!({"metadata": {"generateName": "b-"}})), "another name"),
             (&own, named(json!({"metadata": {"namespace": "other"}})), "another name"),
-            (&own, made_with(json!({"spec": {"a": 1}})), ""),
-            (&own, made_with(json!({"metadata": {"name": "c"}})), "by its intent alone"),
+            (&own, Step::Apply(with(json!({"spec": {"a": 1}}))), ""),
+            (&own, Step::Apply(with(json!({"metadata": {"name": "c"}}))), "must be in its intent"),
+            (&own, replace(with(json!({}))), ""),
+            (&own, replace(with(json!({"spec": {"a": 1}}))), "for what is applied"),
         ];
         for (subject, step, expected) in cases {
             let said = says(vec![step.clone()], subject);
@@ -195,6 +211,8 @@ mod tests {
         }
         let plan = Plan::none().wake_after(Duration::ZERO);
         assert!(beyond(&plan, &own, |_| true).unwrap().contains("without a pause"));
+        let plan = Plan::none().look_again();
+        assert!(beyond(&plan, &own, |_| true).unwrap().contains("does nothing before"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Plan {
     pub status: Option<Report>,
     /// When to look again although nothing happened.
     pub wake_after: Option<Duration>,
-    /// What was made decides what comes next: after the last stage the same pass looks and decides again.
+    /// After the last stage the same pass looks and decides again.
     pub looks_again: bool,
 }
 
@@ -76,7 +76,7 @@ pub enum Step {
     Mint(Mint),
     /// A Secret composed of others by a recipe, kept as the recipe says.
     Seal(Seal),
-    /// Fields of an object that is not our child, by compare-and-swap and without our marks.
+    /// Fields that are part of no intent of ours, mostly of somebody else's object, by compare-and-swap and without our marks.
     Amend(Amend),
     /// An intent into a status, by compare-and-swap, before an effect that is not idempotent by key.
     Record(Record),
@@ -104,15 +104,25 @@ pub struct Child {
     pub intent: Intent,
     /// What `decide` saw at that name.
     pub expect: Expect,
-    /// Fields outside of the metadata that it is made with, besides the intent, and that belong to somebody else afterwards: they are sent
-    /// when the object is created, and neither compared nor taken away later. Only for what is applied.
-    pub made_with: Option<Value>,
+    /// Fields that belong to somebody else once the object is there: they are sent when it is created, and neither compared nor taken away
+    /// later. Empty for none. Only for what is applied, and nothing of the metadata.
+    ///
+    /// The object is then created and not applied, so every field of that first intent stays: a later apply that leaves one out does not take
+    /// it away.
+    pub only_at_creation: Map<String, Value>,
 }
 
 impl Child {
     /// A child and what was seen at its name.
     pub fn new(target: ObjectRef, intent: Intent, expect: Expect) -> Self {
-        Self { target, intent, expect, made_with: None }
+        Self { target, intent, expect, only_at_creation: Map::new() }
+    }
+
+    /// The same, and when it has to be created, with these fields besides.
+    #[must_use]
+    pub fn only_at_creation(mut self, fields: Map<String, Value>) -> Self {
+        self.only_at_creation = fields;
+        self
     }
 }
 
@@ -229,7 +239,7 @@ impl Seal {
     }
 }
 
-/// A compare-and-swap on fields of an object that is somebody else's.
+/// A compare-and-swap on fields that are part of no intent of ours, mostly of an object that is somebody else's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Amend {
     /// Which object.
@@ -240,6 +250,8 @@ pub struct Amend {
     pub patch: Map<String, Value>,
     /// Whether it goes to the status.
     pub status: bool,
+    /// Whether all is well without it: a failure is then logged, and not tried again for its own sake.
+    pub optional: bool,
 }
 
 /// A compare-and-swap on a status.
@@ -394,8 +406,9 @@ impl Plan {
         self
     }
 
-    /// The same pass looks and decides again after the last stage, with what the stages have made in view. The status is that of the last
-    /// decision. A plan that says so and has nothing to write would be repeated for nothing.
+    /// What the stages make decides what comes next, as the uid of one child does for another: after the last stage the same pass looks and
+    /// decides again, with what was written in view. The status is that of the last decision. This plan must have a word for every child all
+    /// the same, because others are pruned first. One that looks again without end fails after eight decisions.
     pub fn look_again(mut self) -> Self {
         self.looks_again = true;
         self
@@ -416,11 +429,6 @@ impl Step {
     /// Makes `intent` of a target be there.
     pub fn apply(target: ObjectRef, intent: Intent, expect: Expect) -> Self {
         Self::Apply(Child::new(target, intent, expect))
-    }
-
-    /// The same, and when it has to be created, with these fields besides, which are somebody else's afterwards.
-    pub fn apply_made_with(target: ObjectRef, intent: Intent, expect: Expect, made_with: Value) -> Self {
-        Self::Apply(Child { made_with: Some(made_with), ..Child::new(target, intent, expect) })
     }
 
     /// Deletes an object that was seen.

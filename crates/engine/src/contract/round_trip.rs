@@ -85,11 +85,8 @@ fn child() -> impl Strategy<Value = Child> {
         text().prop_map(|uid| Expect::Uid(Uid::new(uid))),
         identity().prop_map(Expect::Version)
     ];
-    (target(), json(), expect, prop::option::of(json())).prop_map(|(target, intent, expect, made_with)| {
-        Child {
-            made_with: made_with.filter(|fields| !fields.is_null()),
-            ..Child::new(target, Intent::of(&intent), expect)
-        }
+    (target(), json(), expect, fields()).prop_map(|(target, intent, expect, fields)| {
+        Child::new(target, Intent::of(&intent), expect).only_at_creation(fields)
     })
 }
 
@@ -119,8 +116,11 @@ fn step() -> impl Strategy<Value = Step> {
                 Step::Seal(Seal { secret, recipe, arguments, sources, labels, secret_type })
             }
         ),
-        (target(), identity(), fields(), any::<bool>())
-            .prop_map(|(target, seen, patch, status)| { Step::Amend(Amend { target, seen, patch, status }) }),
+        (target(), identity(), fields(), any::<bool>(), any::<bool>()).prop_map(
+            |(target, seen, patch, status, optional)| {
+                Step::Amend(Amend { target, seen, patch, status, optional })
+            }
+        ),
         (target(), identity(), fields()).prop_map(|(target, seen, fields)| Step::Record(Record {
             target,
             seen,

@@ -229,24 +229,9 @@ impl<'a> View<'a> {
         self.members(kind, listing, |store| store.list(|object| object), |_, _| true, |object| object)
     }
 
-    /// All objects of a kind in a namespace, read live and not longer than `max_age` ago: for kinds that are not
+    /// The objects of a list, read live and not longer than `max_age` ago: for kinds that are not
     /// watched, and where a cache that is behind would do harm. Keys that look at the same list share it.
-    pub fn list_live(&self, kind: &Kind, namespace: &str, max_age: Duration) -> Seen<Arc<[Object]>> {
-        self.listing_live(Listing::all(kind, namespace), max_age)
-    }
-
-    /// The same, of each object no more than its identity and these parts, JSON pointers: for kinds that users write and that can be large.
-    pub fn list_live_parts(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        parts: &[&str],
-        max_age: Duration,
-    ) -> Seen<Arc<[Object]>> {
-        self.listing_live(Listing::all(kind, namespace).parts(parts), max_age)
-    }
-
-    fn listing_live(&self, listing: Listing, max_age: Duration) -> Seen<Arc<[Object]>> {
+    pub fn list_live(&self, listing: Listing, max_age: Duration) -> Seen<Arc<[Object]>> {
         let shared = || self.outside.list(&listing, max_age, self.now).filter(|_| self.fresh.firm.is_none());
         match self.fresh.lists.get(&listing).cloned().or_else(shared) {
             Some(List { objects, read_at, .. }) => Seen::Known { value: objects, read_at },

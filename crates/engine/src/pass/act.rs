@@ -61,7 +61,14 @@ impl Pass<'_> {
                 state.outcome.subject = None;
             }
         }
-        Ok(if plan.looks_again { Round::Again } else { Round::Finished })
+        if !plan.looks_again {
+            return Ok(Round::Finished);
+        }
+        if state.fresh.firm.is_some() {
+            // What was read before these writes is not firm any more.
+            self.stand_firm(state);
+        }
+        Ok(Round::Again)
     }
 
     /// Takes note of what the steps of a stage came to. False when the world must be looked at again first.

@@ -124,6 +124,7 @@ impl Executor<'_> {
             Step::Delete(deletion) => self.delete(deletion).await,
             Step::Mint(mint) => self.mint(mint).await,
             Step::Seal(seal) => self.seal(seal).await,
+            Step::Amend(amend) if amend.optional => without_failure(self.amend(amend).await),
             Step::Amend(amend) => self.amend(amend).await,
             Step::Record(record) => self.record(record).await,
             Step::Effect(effect) => self.effect(effect).await,
@@ -135,14 +136,14 @@ impl Executor<'_> {
         let mut body = self.with_owner_kind(&intent);
         let why = match &child.expect {
             Expect::Absent => {
-                let verb = if let Some(fields) = &child.made_with {
-                    merge(&mut body, fields);
-                    // Not applied: what an apply has set, the next one takes away when it does not say it.
-                    Verb::Create(body)
-                } else {
+                let verb = if child.only_at_creation.is_empty() {
                     // No object has ever had revision 1, so this creates or conflicts.
                     body["metadata"]["resourceVersion"] = json!("1");
                     Verb::Apply(body)
+                } else {
+                    merge(&mut body, &Value::Object(child.only_at_creation.clone()));
+                    // Not applied: what an apply has set, the next one takes away when it does not say it.
+                    Verb::Create(body)
                 };
                 return self.write_child(&child.target, &intent, verb, ABSENT).await;
             }
@@ -200,7 +201,7 @@ impl Executor<'_> {
     }
 
     async fn amend(&self, amend: &Amend) -> Done {
-        let Amend { target, seen, patch, status } = amend;
+        let Amend { target, seen, patch, status, .. } = amend;
         let mut body = Value::Object(patch.clone());
         body["metadata"]["resourceVersion"] = json!(seen.version);
         body["metadata"]["uid"] = json!(seen.uid);
@@ -327,6 +328,21 @@ fn is_kept(wanted: &Value, stored: Option<&Value>) -> bool {
             wanted == stored || (floats && wanted.as_f64() == stored.as_f64())
         }
         (wanted, stored) => Some(wanted) == stored,
+    }
+}
+
+/// What is left of a step without which all is well.
+fn without_failure(done: Done) -> Done {
+    match done {
+        Done::Failed(failure) => {
+            tracing::warn!(message = %failure.message, "An optional step failed");
+            Done::Unchanged
+        }
+        Done::Altered(target, object, failure) => {
+            tracing::warn!(message = %failure.message, "An optional step was undone");
+            Done::wrote(target, Some(object))
+        }
+        done => done,
     }
 }
 

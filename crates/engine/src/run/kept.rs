@@ -1,4 +1,4 @@
-//! What a cache keeps of an object, and the object that it gives back. Ten thousand objects must fit in a small process, and
+//! What a cache or a live list keeps of an object, and the object that it gives back. Ten thousand objects must fit in a small process, and
 //! what is not kept cannot wake anybody. Decides nothing.
 
 use std::sync::Arc;
@@ -71,9 +71,7 @@ impl Kept {
 pub(crate) fn reduced(object: &Object, parts: &[String]) -> Object {
     let mut left = only(object, parts);
     for path in IDENTITY {
-        if let Some(value) = object.at(path) {
-            put(&mut left, path, value.clone());
-        }
+        copy(&object.0, &mut left, path);
     }
     Object(left)
 }
@@ -81,11 +79,29 @@ pub(crate) fn reduced(object: &Object, parts: &[String]) -> Object {
 fn only(object: &Object, parts: &[impl AsRef<str>]) -> Value {
     let mut kept = Value::Object(Map::new());
     for part in parts {
-        if let Some(value) = object.at(part.as_ref()) {
-            put(&mut kept, part.as_ref(), value.clone());
-        }
+        copy(&object.0, &mut kept, part.as_ref());
     }
     kept
+}
+
+/// Copies what is at a path, if something is there. `*` stands for all elements of a list.
+fn copy(from: &Value, into: &mut Value, path: &str) {
+    let Some((step, rest)) =
+        path.strip_prefix('/').map(|path| path.split_at(path.find('/').unwrap_or(path.len())))
+    else {
+        *into = from.clone();
+        return;
+    };
+    if step == "*" {
+        let elements = from.as_array().into_iter().flatten().map(|element| {
+            let mut kept = Value::Null;
+            copy(element, &mut kept, rest);
+            kept
+        });
+        *into = elements.collect();
+    } else if let Some(found) = from.get(step) {
+        copy(found, &mut into[step], rest);
+    }
 }
 
 fn whole(object: Object) -> Value {
@@ -116,14 +132,6 @@ fn metadata(object: &Object, is_ours: impl Fn(&str) -> bool) -> Map<String, Valu
         }
     }
     kept
-}
-
-fn put(into: &mut Value, pointer: &str, value: Value) {
-    let mut at = into;
-    for step in pointer.split('/').skip(1) {
-        at = &mut at[step];
-    }
-    *at = value;
 }
 
 /// The object that was kept, with its identity.
@@ -198,6 +206,15 @@ mod tests {
             "finalizers": ["f"]});
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "spec": {"size": 1}, "status": {"phase": "P"}});
         assert_eq!(left.0, wanted);
+    }
+
+    #[test]
+    fn of_the_elements_of_a_list_only_what_is_asked_for_is_kept() {
+        let volumes = json!([{"name": "a", "claim": {"name": "c", "more": 1}}, {"name": "b"}, {"claim": {"name": "d"}}]);
+        let pod = Object(json!({"metadata": {"name": "p"}, "spec": {"volumes": volumes, "node": "n"}}));
+        let left = reduced(&pod, &["/spec/volumes/*/claim/name".to_owned(), "/spec/none/*/x".to_owned()]);
+        let kept = json!([{"claim": {"name": "c"}}, null, {"claim": {"name": "d"}}]);
+        assert_eq!(left.0, json!({"metadata": {"name": "p"}, "spec": {"volumes": kept}}));
     }
 
     #[test]

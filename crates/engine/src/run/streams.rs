@@ -41,7 +41,7 @@ const WATCH_LASTS: u32 = 60;
 /// How long lists may fail before that is an answer: that nothing can be known.
 const FAILING: Duration = Duration::from_secs(10);
 /// Objects on one page of a list. A page is in memory as a whole, and each object may carry a quarter of a megabyte of annotations.
-const PAGE: u32 = 50;
+const WATCHED_PAGE: u32 = 100;
 /// So many errors in a row, and the list is begun anew.
 const ERRORS: u32 = 5;
 
@@ -326,7 +326,7 @@ fn api(client: Client, kind: &Kind, scope: &Scope) -> Api<DynamicObject> {
 }
 
 fn config(scope: &Scope) -> watcher::Config {
-    let mut config = watcher::Config::default().timeout(WATCH_LASTS).page_size(PAGE);
+    let mut config = watcher::Config::default().timeout(WATCH_LASTS).page_size(WATCHED_PAGE);
     if let Some(labels) = &scope.labels {
         config = config.labels(labels);
     }

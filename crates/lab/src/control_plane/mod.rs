@@ -286,7 +286,6 @@ fn controller_manager(dir: &Path, programs: &Programs, nodes: bool) -> Program {
             // With its defaults it needs minutes for a few hundred claims, and benchmarks would measure that.
             "--kube-api-qps=2000".into(),
             "--kube-api-burst=4000".into(),
-            "--pvclaimbinder-sync-period=1s".into(),
         ],
     };
     if nodes {

@@ -64,40 +64,62 @@ async fn it_serves_when_both_halves_say_that_they_are_bound() {
 }
 
 #[tokio::test]
-async fn a_claim_is_told_once_of_its_volume_when_kubernetes_knows_both() {
+async fn the_volume_is_noted_on_its_claim_once_and_only_when_kubernetes_calls_it_bound() {
     let sim = made().await;
-    let told = |sim: &Sim<Volumes>| {
+    let noted = |sim: &Sim<Volumes>| {
         let claim = sim.model.object(&claim()).unwrap();
         claim.annotation("aquifer.storage/volume-made").map(str::to_owned)
     };
-    assert_eq!(told(&sim), None, "Kubernetes may not know the volume yet");
+    assert_eq!(noted(&sim), None, "Kubernetes may not know the volume yet");
     sim.model.edit(&volume(), |doc| doc["status"]["phase"] = json!("Bound"));
     assert_eq!(sim.settle().await.writes, 1);
-    assert_eq!(told(&sim), Some(uid(&sim, &volume())));
+    assert_eq!(noted(&sim), Some(uid(&sim, &volume())));
     assert_eq!(sim.settle().await.writes, 0, "once is enough");
+    // A restored claim may carry the note of another volume.
+    sim.model.edit(&claim(), |doc| {
+        doc["metadata"]["annotations"]["aquifer.storage/volume-made"] = json!("another")
+    });
+    assert_eq!((sim.settle().await.writes, noted(&sim)), (1, Some(uid(&sim, &volume()))));
     // A pair of an earlier version is not written to.
     let sim = ready().await;
     sim.model
         .edit(&claim(), |doc| doc["metadata"]["annotations"]["aquifer.storage/volume-made"] = Value::Null);
-    assert_eq!((sim.settle().await.writes, told(&sim)), (0, None));
+    assert_eq!((sim.settle().await.writes, noted(&sim)), (0, None));
 }
 
 #[tokio::test]
-async fn half_a_pair_is_completed_only_where_it_could_have_been_begun_now() {
+async fn a_claim_on_which_nothing_can_be_noted_is_bound_later_and_that_is_no_failure() {
+    let sim = made().await;
+    sim.model.refuse_verb(&claim(), "patch", aquifer_engine::cluster::ApiError::Policy("not here".into()));
+    sim.model.edit(&volume(), |doc| doc["status"]["phase"] = json!("Bound"));
+    assert!(sim.settle().await.failures.is_empty());
+    assert_eq!(reason(&sim), "Provisioning");
+    settle(&sim).await;
+    assert_eq!(reason(&sim), "Bound");
+}
+
+#[tokio::test]
+async fn half_a_pair_is_completed_only_where_its_other_half_can_still_join_it() {
     // What is left, what happened to it, and whether it is used.
     type Edit = fn(&mut Value);
     let untouched: Edit = |_| {};
-    // As volumes of earlier versions and restored ones are.
+    // As volumes of earlier versions are, and restored ones, which name an earlier SharedVolume.
     let for_any_claim: Edit = |doc| doc["spec"]["claimRef"]["uid"] = Value::Null;
+    let restored: Edit = |doc| {
+        doc["spec"]["claimRef"]["uid"] = Value::Null;
+        doc["metadata"]["labels"][OWNER_UID] = json!("an earlier one");
+    };
     let other_volume: Edit = |doc| doc["spec"]["volumeName"] = json!("another");
     let was_bound: Edit = |doc| doc["status"] = json!({"phase": "Bound"});
-    let for_any_claim_with_other_data: Edit = |doc| {
+    let restored_with_other_data: Edit = |doc| {
         doc["spec"]["claimRef"]["uid"] = Value::Null;
+        doc["metadata"]["labels"][OWNER_UID] = json!("an earlier one");
         doc["spec"]["csi"]["volumeHandle"] = json!(format!("{FS}::{OTHER}"));
     };
     let table = [
-        (volume(), claim(), for_any_claim, true),
-        (volume(), claim(), for_any_claim_with_other_data, false),
+        (volume(), claim(), restored, true),
+        (volume(), claim(), restored_with_other_data, false),
+        (volume(), claim(), for_any_claim, false),
         (volume(), claim(), untouched, false),
         (claim(), volume(), untouched, true),
         (claim(), volume(), other_volume, false),
@@ -108,6 +130,8 @@ async fn half_a_pair_is_completed_only_where_it_could_have_been_begun_now() {
         let before = uid(&sim, &left);
         sim.model.delete(&gone);
         sim.model.edit(&left, edit);
+        // A restored SharedVolume has no status yet.
+        sim.model.edit(&shared(), |doc| doc["status"] = Value::Null);
         let stages = decided(&sim).await.stages;
         let makes = |step: &Step| matches!(step, Step::Apply(child) if child.target == gone);
         assert_eq!(stages.iter().flat_map(|stage| &stage.steps).any(makes), used, "line {at}");

@@ -249,7 +249,7 @@ async fn fields_of_somebody_elses_object_are_changed_only_as_it_was_seen_and_wit
     let amend = |seen: Identity| {
         let patch = json!({"metadata": {"labels": {"ours": "y", "theirs": null}}, "data": {"a": "2"}});
         let patch = patch.as_object().cloned().unwrap();
-        Step::Amend(Amend { target: child(), seen, patch, status: false })
+        Step::Amend(Amend { target: child(), seen, patch, status: false, optional: false })
     };
     assert!(matches!(bench.step(amend(seen.clone())).await, Done::Wrote(..)));
     let object = bench.model.object(&child()).unwrap();
@@ -277,15 +277,17 @@ async fn an_apply_that_was_decided_on_a_version_does_not_overwrite_a_newer_one()
 }
 
 #[tokio::test]
-async fn what_a_child_is_made_with_is_sent_once_and_belongs_to_others_afterwards() {
+async fn what_only_the_creation_of_a_child_has_is_sent_once_and_belongs_to_others_afterwards() {
     let bench = Bench::new();
     let intent = |text: &str| {
         Intent::of(
             &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": "child"}, "data": {"a": text}}),
         )
     };
-    let more = || json!({"data": {"b": "first"}});
-    let step = |text: &str, expect: Expect| Step::apply_made_with(child(), intent(text), expect, more());
+    let more = || json!({"data": {"b": "first"}}).as_object().cloned().unwrap();
+    let step = |text: &str, expect: Expect| {
+        Step::Apply(Child::new(child(), intent(text), expect).only_at_creation(more()))
+    };
     let made = bench.step(step("1", Expect::Absent)).await;
     assert!(matches!(made, Done::Wrote(..)), "{made:?}");
     let data = || bench.model.object(&child()).unwrap().0["data"].clone();

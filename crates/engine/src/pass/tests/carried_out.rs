@@ -219,7 +219,7 @@ async fn a_plan_that_looks_again_is_followed_by_another_decision_in_the_same_pas
     assert_eq!(decisions.load(std::sync::atomic::Ordering::SeqCst), 2);
     assert_eq!(condition(&model, "Ready").2, "second", "and its status counts");
     assert!(model.object(&child()).is_some());
-    let endless = |_: &Known| Plan::none().look_again();
+    let endless = |_: &Known| Plan::none().stage(vec![apply()]).look_again();
     let outcome = pass(&model, endless, 0, true).await;
     assert_eq!(outcome.failures[0].class, Class::Transient, "one that never ends is given up");
 }

@@ -183,6 +183,7 @@ async fn what_a_pass_has_read_and_the_caches_do_not_show_yet_is_waited_for_by_th
             seen: old.clone(),
             patch: json!({"data": {"b": "1"}}).as_object().cloned().unwrap_or_default(),
             status: false,
+            optional: false,
         };
         Plan::none().stage(vec![Step::Amend(amend)])
     });
@@ -207,7 +208,8 @@ async fn what_a_pass_has_read_before_something_is_to_be_destroyed_is_waited_for_
             return Plan::none().stage(vec![Step::delete(CHILD.at("ns", "other"), subject.identity())]);
         }
         let patch = json!({"data": {"b": "1"}}).as_object().cloned().unwrap_or_default();
-        let amend = crate::plan::Amend { target: child(), seen: old.clone(), patch, status: false };
+        let amend =
+            crate::plan::Amend { target: child(), seen: old.clone(), patch, status: false, optional: false };
         Plan::none().stage(vec![Step::Amend(amend)])
     });
     let (around, cluster) = (Around::default(), Unreadable(&model, Some(child())));
@@ -291,7 +293,8 @@ async fn another_object_at_a_name_that_a_pass_has_deleted_is_waited_for() {
         }
         let patch = json!({"data": {"b": "1"}}).as_object().cloned().unwrap_or_default();
         // This is refused, so that the child is read again.
-        let amend = crate::plan::Amend { target: child(), seen: old.clone(), patch, status: false };
+        let amend =
+            crate::plan::Amend { target: child(), seen: old.clone(), patch, status: false, optional: false };
         Plan::none().stage(vec![Step::delete(child(), old.clone())]).stage(vec![Step::Amend(amend)])
     };
     let (around, controller) = (Around::default(), Odd(plan));

@@ -249,6 +249,7 @@ impl Service for Frees {
             seen: object(1).identity(),
             patch,
             status: false,
+            optional: false,
         };
         Answer::now(()).after(vec![Step::Amend(amend)])
     }
