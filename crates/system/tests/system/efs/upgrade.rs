@@ -7,6 +7,7 @@ use aquifer_lab::kit;
 use xtask::earlier;
 
 use super::fleet;
+use super::newer;
 use super::world::{World, driver_images};
 use crate::commands::{self, CHART};
 
@@ -68,12 +69,17 @@ async fn story(world: &mut World, earlier: &earlier::Earlier) -> Result<()> {
     ensure!(!served.is_empty(), "the new kind is not there");
     fleet::grows(world, "after-upgrade").await?;
     world.done("a new SharedVolume works");
+    let newer = newer::start(world).await?;
+    world.done(
+        "SharedVolumes with new fields work: claim name, mount options, read-only, one namespace that may",
+    );
 
     let rollback = ["rollback", "aquifer", "1", "--wait", "--timeout", "2m"];
     commands::helm(&world.cluster, &[&rollback[..], ROLLBACK].concat())?;
     world.done("helm rollback --wait to the earlier chart");
     let first_image = world.efs.image().to_owned();
     has_settled(world, EARLIER_TAG, &first_image, &before).await?;
+    newer::outlive_the_rollback(world, &newer).await?;
     fleet::grows(world, "after-rollback").await?;
     world.done("a new SharedVolume works");
     Ok(())
