@@ -119,6 +119,36 @@ pub async fn outlive_the_rollback(world: &mut World, before: &Newer) -> Result<(
     Ok(())
 }
 
+/// The present version is back. The fields are lost, because the earlier version has written each status.
+pub async fn are_known_again(world: &mut World, before: &Newer) -> Result<()> {
+    let said = world.not_ready(MAY, "named", "InUse").await?;
+    ensure!(said.contains(KEEPER.name), "the pod is not named: {said}");
+    let shelf = world.ready(MAY, "shelf").await?;
+    ensure!(shelf.spec.read_only.is_none(), "the field has come back: {shelf:?}");
+    ensure!(options(world, "shelf").await?.is_empty(), "the options have come back");
+    let denied = world.ready(MAY_NOT, "limited").await?;
+    let allowed = kit::condition(&denied, "Allowed").unwrap_or_default();
+    ensure!(allowed["status"] == "False", "{allowed}");
+    READER.sees(world, "/shelf/file", &before.sum).await?;
+    let (rounds, _) = KEEPER.rounds(world).await?;
+    KEEPER.goes_on(world, rounds).await?;
+    fleet::is_the_same(world, &before.pairs).await?;
+    world.done(
+        "no pair is another one; what was denied keeps its pair; what lost its claim name waits for its pod",
+    );
+
+    KEEPER.end(world).await?;
+    world.ready(MAY, "named").await?;
+    let claims = world.claims(MAY);
+    ensure!(claims.get_opt(CLAIM).await?.is_none(), "the claim of the name of choice is left");
+    let usual = User::idle(MAY, "t6-usual", "n3", 1, &["named"]);
+    usual.start(world).await?;
+    let names = usual.list(world, "/named").await?;
+    ensure!(names.iter().any(|name| name.ends_with(" file")), "its data is gone: {names:?}");
+    world.done("when its pod has gone it has a claim of the usual name, with its data");
+    Ok(())
+}
+
 async fn share(world: &World, namespace: &str, name: &str, point: &str, more: Value) -> Result<()> {
     let mut spec = json!({ "fileSystemID": LIMITED, "accessPointID": point });
     let more = more.as_object().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From the chart of an earlier version to today's and back, by Helm, under fifty SharedVolumes whose pods notice nothing.
+//! From the chart of an earlier version to today's, back, and to today's again, by Helm, under fifty SharedVolumes whose pods notice nothing.
 
 use std::path::Path;
 
@@ -47,20 +47,7 @@ async fn story(world: &mut World, earlier: &earlier::Earlier) -> Result<()> {
     ensure!(before.len() == 100, "fifty SharedVolumes have {} claims and volumes", before.len());
     world.done("50 SharedVolumes of the earlier version are used by ten pods all the time");
 
-    let mut values = vec!["replicas=1".to_owned(), format!("image.tag={PRESENT_TAG}")];
-    values.extend(driver_images(OTHER_DRIVER));
-    let upgrade = [
-        "upgrade",
-        "aquifer",
-        CHART,
-        "--wait",
-        "--timeout",
-        "2m",
-        "--reset-values",
-        "--set",
-        &values.join(","),
-    ];
-    commands::helm(&world.cluster, &[&upgrade[..], UPGRADE].concat())?;
+    upgrade(world)?;
     world.done("helm upgrade --wait to the present chart, with another driver image");
     has_settled(world, PRESENT_TAG, OTHER_DRIVER, &before).await?;
     fleet::is_judged(world).await?;
@@ -82,7 +69,29 @@ async fn story(world: &mut World, earlier: &earlier::Earlier) -> Result<()> {
     newer::outlive_the_rollback(world, &newer).await?;
     fleet::grows(world, "after-rollback").await?;
     world.done("a new SharedVolume works");
-    Ok(())
+
+    upgrade(world)?;
+    world.done("helm upgrade --wait to the present chart once more");
+    has_settled(world, PRESENT_TAG, OTHER_DRIVER, &before).await?;
+    newer::are_known_again(world, &newer).await
+}
+
+/// To the present chart, with another image of the driver.
+fn upgrade(world: &World) -> Result<()> {
+    let mut values = vec!["replicas=1".to_owned(), format!("image.tag={PRESENT_TAG}")];
+    values.extend(driver_images(OTHER_DRIVER));
+    let upgrade = [
+        "upgrade",
+        "aquifer",
+        CHART,
+        "--wait",
+        "--timeout",
+        "2m",
+        "--reset-values",
+        "--set",
+        &values.join(","),
+    ];
+    commands::helm(&world.cluster, &[&upgrade[..], UPGRADE].concat()).map(drop)
 }
 
 /// Both operators' images have one name when they are built.
