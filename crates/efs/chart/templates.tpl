@@ -69,7 +69,8 @@ aquifer efs uninstall
 {{- /* Refuses at apply what crates/efs/src/volumes/access.rs would refuse later, as far as that can be said in CEL. Each SharedFileSystem is
        a parameter that is judged by itself, and all must pass, while for the operator one that allows is enough. So only those count that say
        by a label that no other names their file system, and the second policy keeps that true. The operator judges all the same, so
-       that an error here refuses nothing. */ -}}
+       that an error here refuses nothing. A field that holds null is there for `has`, and means the same as none: where the definition
+       lets a field be null, that is asked too. */ -}}
 {{- define "aquifer.efs.admission-policies" -}}
 {{- if .Values.efs.admissionPolicy.enabled }}
 ---
@@ -99,8 +100,8 @@ spec:
     - name: asks-for-something-new
       expression: >-
         request.operation == 'CREATE' || object.spec.fileSystemID != oldObject.spec.fileSystemID
-        || (has(object.spec.accessPointID) ? object.spec.accessPointID : '')
-        != (has(oldObject.spec.accessPointID) ? oldObject.spec.accessPointID : '')
+        || (has(object.spec.accessPointID) && dyn(object.spec.accessPointID) != null ? object.spec.accessPointID : '')
+        != (has(oldObject.spec.accessPointID) && dyn(oldObject.spec.accessPointID) != null ? oldObject.spec.accessPointID : '')
   variables:
     - name: concerns
       expression: params.spec.fileSystemID == object.spec.fileSystemID
@@ -113,6 +114,7 @@ spec:
     - name: isSelected
       expression: >-
         has(params.spec.allowedNamespaces) && has(params.spec.allowedNamespaces.selector)
+        && dyn(params.spec.allowedNamespaces.selector) != null
         && (!has(params.spec.allowedNamespaces.selector.matchLabels)
         || params.spec.allowedNamespaces.selector.matchLabels.all(key, key in variables.labels
         && variables.labels[key] == params.spec.allowedNamespaces.selector.matchLabels[key]))
@@ -125,16 +127,17 @@ spec:
     - name: allowsNamespace
       expression: variables.isNamed || variables.isSelected
     - name: point
-      expression: "has(object.spec.accessPointID) ? object.spec.accessPointID : ''"
+      expression: >-
+        has(object.spec.accessPointID) && dyn(object.spec.accessPointID) != null ? object.spec.accessPointID : ''
     - name: allowsPoint
       expression: >-
-        has(params.spec.allowedAccessPoints)
+        has(params.spec.allowedAccessPoints) && dyn(params.spec.allowedAccessPoints) != null
         && (has(params.spec.allowedAccessPoints.perNamespace)
         ? params.spec.allowedAccessPoints.perNamespace.exists(one, one.namespace == request.namespace
         && has(one.accessPoints) && variables.point in one.accessPoints)
         : has(params.spec.allowedAccessPoints.all) && params.spec.allowedAccessPoints.all)
     - name: allowsRoot
-      expression: has(params.spec.allowRoot) && params.spec.allowRoot
+      expression: has(params.spec.allowRoot) && dyn(params.spec.allowRoot) == true
   validations:
     - expression: "!variables.concerns || variables.allowsNamespace"
       reason: Forbidden

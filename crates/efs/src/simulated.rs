@@ -216,3 +216,59 @@ fn what_is_allowed_after_a_list_was_read_is_noticed_at_once() {
     });
     played.unwrap();
 }
+
+/// Claims and CSIDrivers may not be read from the beginning: the SharedVolume and the Component say so, and the rest of the driver is made
+/// and repaired.
+#[test]
+fn a_kind_that_may_not_be_read_is_reported_and_stops_nothing_else() {
+    let played = run(1, Delays::NONE, &KINDS, async |world| {
+        world.model.put(&NAMESPACE, json!({"metadata": {"name": "team"}}));
+        world.model.put(&CRD, json!({"metadata": {"name": SHARED_VOLUME_CRD}}));
+        prepare(&world.model);
+        world.react(binder);
+        let deny = |denied| {
+            for kind in [CLAIM, CSI_DRIVER] {
+                world.deny(&kind, denied);
+            }
+        };
+        deny(true);
+        let process = start(world, "one");
+        put(world, "data", "fsap-a");
+        let ready = |kind: &Kind, namespace: &str, name: &str| {
+            let object = world.model.object(&kind.at(namespace, name)).expect("the subject");
+            object.condition("Ready").cloned().unwrap_or_default()
+        };
+        let of_volume = || ready(&SHARED_VOLUME, "team", "data");
+        let of_driver = || ready(&COMPONENT, "", names::driver::COMPONENT);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let said = of_volume();
+        assert_eq!((&said["status"], &said["reason"]), (&json!("Unknown"), &json!("Unknown")), "{said}");
+        let message = said["message"].as_str().unwrap_or_default();
+        assert!(message.contains("claims cannot be read") && message.contains("denied"), "{message}");
+        let component =
+            world.model.object(&COMPONENT.at("", names::driver::COMPONENT)).expect("the Component");
+        assert_ne!(of_driver()["status"], "True", "{component:?}");
+        let objects =
+            component.at("/status/objects").and_then(|all| all.as_array()).cloned().unwrap_or_default();
+        let of_kind = objects.iter().find(|one| one["kind"] == *CSI_DRIVER.kind).expect("it is listed");
+        let message = of_kind["message"].as_str().unwrap_or_default();
+        assert!(message.contains("cannot be read") && message.contains("denied"), "{of_kind}");
+
+        // What can be read is repaired all the same.
+        let class = STORAGE_CLASS.at("", names::driver::STORAGE_CLASS);
+        assert!(world.model.object(&class).is_some(), "it was made");
+        world.model.delete(&class);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(world.model.object(&class).is_some(), "it is made again");
+
+        // Nobody asks all the time, and when the right is there the rest follows by itself.
+        let asked = |line: &&String| line.contains("/persistentvolumeclaims?") && line.contains(" 403 ");
+        let asked = world.history().iter().filter(asked).count();
+        assert!((1..=20).contains(&asked), "{asked} requests in {:?}", world.history());
+        deny(false);
+        rests(world, "the rights are there").await;
+        assert_eq!((&of_volume()["reason"], &of_driver()["reason"]), (&json!("Bound"), &json!("Installed")));
+        process.stop().await.expect("it stops in order");
+    });
+    played.unwrap();
+}

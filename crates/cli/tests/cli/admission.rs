@@ -14,6 +14,8 @@ use super::running::{apply, kubectl};
 const ONE: &str = "fsap-00000000000000001";
 const TWO: &str = "fsap-00000000000000002";
 const ROOT: &str = "";
+/// The root as well: the field is there, and holds nothing.
+const NULL: &str = "null";
 
 /// What administrators have made.
 const STAGE: &str = r#"
@@ -32,7 +34,8 @@ kind: SharedFileSystem
 metadata: {name: by-name}
 spec:
   fileSystemID: fs-00000001
-  allowedNamespaces: {names: [team-a, gold]}
+  allowRoot: null
+  allowedNamespaces: {names: [team-a, gold], selector: null}
   allowedAccessPoints: {perNamespace: [{namespace: team-a, accessPoints: [fsap-00000000000000001]}]}
 ---
 apiVersion: aws-efs.managed.openshift.io/v1alpha1
@@ -57,11 +60,17 @@ metadata: {name: everybody-nothing}
 spec:
   fileSystemID: fs-00000003
   allowedNamespaces: {selector: {}}
+  allowedAccessPoints: null
 ---
 apiVersion: aws-efs.managed.openshift.io/v1alpha1
 kind: SharedFileSystem
 metadata: {name: nobody}
 spec: {fileSystemID: fs-00000004, allowRoot: true, allowedAccessPoints: {all: true}}
+---
+apiVersion: aws-efs.managed.openshift.io/v1alpha1
+kind: SharedFileSystem
+metadata: {name: no-root}
+spec: {fileSystemID: fs-00000007, allowedNamespaces: {names: [team-a]}, allowedAccessPoints: {all: true}}
 ---
 apiVersion: aws-efs.managed.openshift.io/v1alpha1
 kind: SharedFileSystem
@@ -78,7 +87,7 @@ const NAMESPACES: [&str; 5] = ["team-a", "gold", "gold-test", "gold-old", "gold-
 /// The last is named by nobody.
 const FILE_SYSTEMS: [&str; 6] =
     ["fs-00000001", "fs-00000002", "fs-00000003", "fs-00000004", "fs-00000005", "fs-00000006"];
-const SOLE: [&str; 4] = ["by-name", "by-label", "everybody-nothing", "nobody"];
+const SOLE: [&str; 5] = ["by-name", "by-label", "everybody-nothing", "nobody", "no-root"];
 
 /// A SharedVolume that somebody asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +105,19 @@ impl Wish {
                 all.extend([ONE, TWO, ROOT].map(|point| Self { namespace, file_system, point }));
             }
         }
+        let with_nothing = [
+            ("team-a", "fs-00000001", NULL),
+            ("gold", "fs-00000002", NULL),
+            ("team-a", "fs-00000006", NULL),
+            ("team-a", "fs-00000007", ONE),
+            ("team-a", "fs-00000007", ROOT),
+            ("team-a", "fs-00000007", NULL),
+        ];
+        all.extend(with_nothing.map(|(namespace, file_system, point)| Self {
+            namespace,
+            file_system,
+            point,
+        }));
         all
     }
 
@@ -152,7 +174,9 @@ async fn the_policy_refuses_what_the_operator_refuses_and_never_more() -> Result
     apply(&cluster, &stdout(&output(&["crds"])))?;
     kubectl(&cluster, &["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
     let account = install::identity(&cluster).await?;
-    apply(&cluster, STAGE)?;
+    // `kubectl apply` leaves fields out that hold null.
+    let staged = create(&cluster, STAGE, &[])?;
+    ensure!(staged.status.success(), "{}", stderr(&staged));
     let wishes = Wish::all();
     let mut running = operator(&cluster, &account, "judge", &["--efs-driver=external"])?;
     running.ready(DEADLINE).await?;
@@ -161,6 +185,14 @@ async fn the_policy_refuses_what_the_operator_refuses_and_never_more() -> Result
         verdicts.values().any(|allowed| *allowed) && verdicts.values().any(|allowed| !allowed),
         "{verdicts:?}"
     );
+    for (kind, name, field) in [
+        ("sharedvolume/fs-00000007-null", "team-a", "\"accessPointID\":null"),
+        ("sharedfilesystem/by-name", "", "\"selector\":null"),
+        ("sharedfilesystem/everybody-nothing", "", "\"allowedAccessPoints\":null"),
+    ] {
+        let stored = kubectl(&cluster, &["get", kind, "--namespace", name, "-o", "json"])?;
+        ensure!(stored.replace(": ", ":").contains(field), "the server has not kept {field}: {stored}");
+    }
     // One that is refused, and stays.
     let kept = Wish { namespace: "gold-old", file_system: "fs-00000002", point: ONE };
     ensure!(!verdicts[&kept], "{kept:?}");

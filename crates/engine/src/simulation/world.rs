@@ -289,6 +289,12 @@ impl World {
         self.server.note(if silent { "the server falls silent" } else { "the server answers again" });
     }
 
+    /// From now on everything about a kind is refused, as where the right to it is missing, or no longer.
+    pub fn deny(&self, kind: &Kind, denied: bool) {
+        self.server.deny(kind, denied);
+        self.note(&format!("{kind}: {}", if denied { "the right is missing" } else { "the right is there" }));
+    }
+
     /// Every request so far, and what else happened.
     pub fn history(&self) -> Vec<String> {
         self.server.history()

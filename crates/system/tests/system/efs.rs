@@ -8,6 +8,8 @@
 mod changes;
 #[path = "efs/fleet.rs"]
 mod fleet;
+#[path = "efs/newer.rs"]
+mod newer;
 #[path = "efs/outages.rs"]
 mod outages;
 #[path = "efs/pods.rs"]

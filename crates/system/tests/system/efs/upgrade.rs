@@ -1,4 +1,4 @@
-//! From the chart of an earlier version to today's and back, by Helm, under fifty SharedVolumes whose pods notice nothing.
+//! From the chart of an earlier version to today's, back, and to today's again, by Helm, under fifty SharedVolumes whose pods notice nothing.
 
 use std::path::Path;
 
@@ -7,6 +7,7 @@ use aquifer_lab::kit;
 use xtask::earlier;
 
 use super::fleet;
+use super::newer;
 use super::world::{World, driver_images};
 use crate::commands::{self, CHART};
 
@@ -46,6 +47,37 @@ async fn story(world: &mut World, earlier: &earlier::Earlier) -> Result<()> {
     ensure!(before.len() == 100, "fifty SharedVolumes have {} claims and volumes", before.len());
     world.done("50 SharedVolumes of the earlier version are used by ten pods all the time");
 
+    upgrade(world)?;
+    world.done("helm upgrade --wait to the present chart, with another driver image");
+    has_settled(world, PRESENT_TAG, OTHER_DRIVER, &before).await?;
+    fleet::is_judged(world).await?;
+    let served =
+        world.kubectl(&["get", "crd", "sharedfilesystems.aws-efs.managed.openshift.io", "-o", "name"])?;
+    ensure!(!served.is_empty(), "the new kind is not there");
+    fleet::grows(world, "after-upgrade").await?;
+    world.done("a new SharedVolume works");
+    let newer = newer::start(world).await?;
+    world.done(
+        "SharedVolumes with new fields work: claim name, mount options, read-only, one namespace that may",
+    );
+
+    let rollback = ["rollback", "aquifer", "1", "--wait", "--timeout", "2m"];
+    commands::helm(&world.cluster, &[&rollback[..], ROLLBACK].concat())?;
+    world.done("helm rollback --wait to the earlier chart");
+    let first_image = world.efs.image().to_owned();
+    has_settled(world, EARLIER_TAG, &first_image, &before).await?;
+    newer::outlive_the_rollback(world, &newer).await?;
+    fleet::grows(world, "after-rollback").await?;
+    world.done("a new SharedVolume works");
+
+    upgrade(world)?;
+    world.done("helm upgrade --wait to the present chart once more");
+    has_settled(world, PRESENT_TAG, OTHER_DRIVER, &before).await?;
+    newer::are_known_again(world, &newer).await
+}
+
+/// To the present chart, with another image of the driver.
+fn upgrade(world: &World) -> Result<()> {
     let mut values = vec!["replicas=1".to_owned(), format!("image.tag={PRESENT_TAG}")];
     values.extend(driver_images(OTHER_DRIVER));
     let upgrade = [
@@ -59,24 +91,7 @@ async fn story(world: &mut World, earlier: &earlier::Earlier) -> Result<()> {
         "--set",
         &values.join(","),
     ];
-    commands::helm(&world.cluster, &[&upgrade[..], UPGRADE].concat())?;
-    world.done("helm upgrade --wait to the present chart, with another driver image");
-    has_settled(world, PRESENT_TAG, OTHER_DRIVER, &before).await?;
-    fleet::is_judged(world).await?;
-    let served =
-        world.kubectl(&["get", "crd", "sharedfilesystems.aws-efs.managed.openshift.io", "-o", "name"])?;
-    ensure!(!served.is_empty(), "the new kind is not there");
-    fleet::grows(world, "after-upgrade").await?;
-    world.done("a new SharedVolume works");
-
-    let rollback = ["rollback", "aquifer", "1", "--wait", "--timeout", "2m"];
-    commands::helm(&world.cluster, &[&rollback[..], ROLLBACK].concat())?;
-    world.done("helm rollback --wait to the earlier chart");
-    let first_image = world.efs.image().to_owned();
-    has_settled(world, EARLIER_TAG, &first_image, &before).await?;
-    fleet::grows(world, "after-rollback").await?;
-    world.done("a new SharedVolume works");
-    Ok(())
+    commands::helm(&world.cluster, &[&upgrade[..], UPGRADE].concat()).map(drop)
 }
 
 /// Both operators' images have one name when they are built.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -13,8 +14,10 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{DeleteParams, PostParams};
+use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use xtask::operator_image::{self, Profile};
 
 use crate::commands::{self, OPERATOR};
@@ -126,11 +129,23 @@ impl World {
 
     pub async fn driver_registered(&self, node: &str) -> Result<()> {
         let nodes: Api<CSINode> = Api::all(self.client.clone());
-        kit::until(&nodes, node, "has the driver", |node| {
-            node.spec.drivers.iter().any(|driver| driver.name == DRIVER)
+        kit::until(&nodes, node, "has the driver", has_driver).await.map(drop)
+    }
+
+    /// Begins to look at a node now; gives the moment when its kubelet has lost the driver and registered it again.
+    pub fn driver_registered_again(&self, node: &str) -> JoinHandle<Result<Instant>> {
+        let (nodes, node): (Api<CSINode>, _) = (Api::all(self.client.clone()), node.to_owned());
+        tokio::spawn(async move {
+            let lost = AtomicBool::new(false);
+            let again = |node: Option<&CSINode>| {
+                let has = node.is_some_and(has_driver);
+                lost.fetch_or(!has, Ordering::Relaxed);
+                has && lost.load(Ordering::Relaxed)
+            };
+            let seen = tokio::time::timeout(PATIENCE, await_condition(nodes, &node, again)).await;
+            seen.with_context(|| format!("node {node} does not register the driver again"))??;
+            Ok(Instant::now())
         })
-        .await
-        .map(drop)
     }
 
     /// Waits until the driver's containers are asked to run from this image.
@@ -281,6 +296,10 @@ impl World {
         }
         text + "\n"
     }
+}
+
+fn has_driver(node: &CSINode) -> bool {
+    node.spec.drivers.iter().any(|driver| driver.name == DRIVER)
 }
 
 /// Claim and volume of a SharedVolume.
