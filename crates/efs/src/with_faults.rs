@@ -32,6 +32,8 @@ const NAMES: [&str; 3] = ["data", "logs", "scratch"];
 const LATE: &str = "late";
 /// The annotation of claims that a user makes, with the names of ours.
 const OF_A_USER: &str = "of-a-user";
+/// The annotation of volumes that an administrator makes, with the names of ours and for claims of others.
+const OF_AN_ADMINISTRATOR: &str = "of-an-administrator";
 /// A name that several want for their claims.
 const CONTESTED: &str = "contested";
 const ACCESS_POINTS: [&str; 3] = ["fsap-a", "fsap-b", "fsap-c"];
@@ -46,7 +48,7 @@ fn interfere(world: &World) -> Option<String> {
             |kind: Kind| model.objects(&kind).into_iter().map(move |found| (kind.key(&found.key()), found));
         of(VOLUME).chain(of(CLAIM)).collect()
     };
-    Some(match world.choose(16) {
+    Some(match world.choose(17) {
         0 => return None,
         1..=3 => {
             let access_point = *world.pick(&ACCESS_POINTS)?;
@@ -130,6 +132,16 @@ fn interfere(world: &World) -> Option<String> {
             }
             format!("{name} vanishes, and comes again: {again}")
         }
+        14 => {
+            let at = VOLUME.at("", &volume_name(&target.key));
+            if model.object(&at).is_some() {
+                return None;
+            }
+            let elsewhere = json!({"namespace": "elsewhere", "name": "theirs"});
+            let metadata = json!({"name": at.key.name, "annotations": {OF_AN_ADMINISTRATOR: "yes"}});
+            model.put(&VOLUME, json!({"metadata": metadata, "spec": {"claimRef": elsewhere}}));
+            format!("an administrator makes {at}")
+        }
         _ => {
             let pod = POD.at("team", &format!("pod-{name}"));
             if model.object(&pod).is_some() {
@@ -173,6 +185,11 @@ async fn script(world: &World) -> Result<(), String> {
     }
     for claim in world.model.objects(&CLAIM).iter().filter(|claim| claim.annotation(OF_A_USER).is_some()) {
         world.model.delete(&CLAIM.key(&claim.key()));
+    }
+    for volume in world.model.objects(&VOLUME) {
+        if volume.annotation(OF_AN_ADMINISTRATOR).is_some() {
+            world.model.delete(&VOLUME.key(&volume.key()));
+        }
     }
     for shared in world.model.objects(&SHARED_VOLUME) {
         if ["pvc-logs", CONTESTED].contains(&shared.text("/spec/claimName")) {

@@ -9,7 +9,7 @@ use aquifer_engine::{OWNER_UID, Object, ObjectRef};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::OF_A_USER;
+use super::{OF_A_USER, OF_AN_ADMINISTRATOR};
 use crate::kinds::{CLAIM, SHARED_FILE_SYSTEM, SHARED_VOLUME, VOLUME};
 use crate::volumes::{NAME, claim_name, volume_name};
 
@@ -116,10 +116,9 @@ pub(super) fn hold(world: &World) -> Result<(), String> {
         {
             is_for_ours(&past, &volume)?;
         }
-        let adopted =
-            |claim: &Object| claim.annotation(OF_A_USER).is_some() && claim.label(OWNER_UID).is_some();
-        if change.after().is_some_and(|claim| adopted(&claim)) {
-            return Err(format!("{} was adopted, which a user has made", change.target));
+        let adopted = |one: &Object| is_of_others(one) && one.label(OWNER_UID).is_some();
+        if change.after().is_some_and(|one| adopted(&one)) {
+            return Err(format!("{} was adopted, which somebody else has made", change.target));
         }
         past.add(&change);
         if change.target.kind == SHARED_VOLUME && change.by == NAME {
@@ -157,11 +156,16 @@ fn is_for_ours(past: &Past, volume: &Object) -> Result<(), String> {
     }
 }
 
-/// No half of a pair goes that belongs to a SharedVolume and is as its spec says, and no claim that a user has made.
+/// What users and administrators make with the names of ours.
+fn is_of_others(object: &Object) -> bool {
+    [OF_A_USER, OF_AN_ADMINISTRATOR].iter().any(|mark| object.annotation(mark).is_some())
+}
+
+/// No half of a pair goes that belongs to a SharedVolume and is as its spec says, and none that somebody else has made.
 fn may_be_deleted(past: &Past, change: &Change) -> Result<(), String> {
     let Some(child) = change.before() else { return Ok(()) };
-    if child.annotation(OF_A_USER).is_some() {
-        return Err(format!("{} was deleted, which a user has made", change.target));
+    if is_of_others(&child) {
+        return Err(format!("{} was deleted, which somebody else has made", change.target));
     }
     let is_owner = |shared: &&Object| !shared.deleting() && child.label(OWNER_UID) == Some(shared.uid());
     let Some(owner) = past.shared().find(is_owner) else { return Ok(()) };

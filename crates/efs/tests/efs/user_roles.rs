@@ -7,14 +7,15 @@ use aquifer_lab::eventually;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::harness::{DEADLINE, shared};
 use super::tenant::FILE_SYSTEM;
 
 #[tokio::test]
-async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
+async fn the_built_in_roles_are_enough_to_use_shared_volumes_and_make_nothing_that_is_believed() -> Result<()>
+{
     let test = shared().await;
     let client = test.cluster.client()?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -62,6 +63,22 @@ async fn the_built_in_roles_are_enough_to_use_shared_volumes() -> Result<()> {
         let spec = serde_json::from_value(json!({"fileSystemID": FILE_SYSTEM}))?;
         let made = policies.create(&dry_run, &SharedFileSystem::new("mine", spec)).await;
         assert!(made.unwrap_err().to_string().contains("forbidden"), "{role} says who is allowed");
+        // What these say is believed, because only administrators write them.
+        let user = test.cluster.client_as(role, &["system:authenticated"])?;
+        for (group, kind, plural) in [
+            ("", "PersistentVolume", "persistentvolumes"),
+            ("storage.k8s.io", "CSIDriver", "csidrivers"),
+            ("storage.k8s.io", "StorageClass", "storageclasses"),
+        ] {
+            let resource =
+                ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+            let api: Api<DynamicObject> = Api::all_with(user.clone(), &resource);
+            let forged = DynamicObject::new("forged", &resource).data(json!({}));
+            let made = api.create(&dry_run, &forged).await.unwrap_err().to_string();
+            let marks = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+            let marked = api.patch("forged", &PatchParams::default(), &marks).await.unwrap_err().to_string();
+            assert!(made.contains("forbidden") && marked.contains("forbidden"), "{role}: {made}, {marked}");
+        }
     }
     Ok(())
 }

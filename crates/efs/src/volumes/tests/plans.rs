@@ -77,7 +77,7 @@ async fn the_volume_is_noted_on_its_claim_once_and_only_when_kubernetes_calls_it
     assert_eq!(sim.settle().await.writes, 0, "once is enough");
     // A restored claim may carry the note of another volume.
     sim.model.edit(&claim(), |doc| {
-        doc["metadata"]["annotations"]["aquifer.storage/volume-made"] = json!("another")
+        doc["metadata"]["annotations"]["aquifer.storage/volume-made"] = json!("another");
     });
     assert_eq!((sim.settle().await.writes, noted(&sim)), (1, Some(uid(&sim, &volume()))));
     // A pair of an earlier version is not written to.
