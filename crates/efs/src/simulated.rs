@@ -128,6 +128,9 @@ fn volumes_are_made_changed_and_deleted_without_faults_and_one_seed_gives_one_hi
     };
     let lists = one.iter().filter(lists).count();
     assert!((2..=3).contains(&lists), "{lists} lists");
+    // A page is in memory as a whole, and users decide how large an object is.
+    let pages: Vec<&String> = one.iter().filter(|line| line.contains("&limit=")).collect();
+    assert!(!pages.is_empty() && pages.iter().all(|line| line.contains("&limit=100")), "{pages:?}");
 }
 
 #[test]

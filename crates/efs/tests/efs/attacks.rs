@@ -99,8 +99,8 @@ async fn giant_annotations_and_finalizers_that_never_go_hold_up_only_what_carrie
 #[tokio::test]
 async fn duplicates_and_floods_of_edits_cost_a_neighbour_no_write_and_end_as_the_last_one_says() -> Result<()>
 {
-    const EQUAL: usize = 60;
-    const EDITS: usize = 300;
+    const EQUAL: usize = 30;
+    const EDITS: usize = 120;
     let test = exclusive().await?;
     let operator = installed_operator(&test);
     let (attacker, neighbour) = (Tenant::on(&test.cluster).await?, Tenant::on(&test.cluster).await?);

@@ -233,3 +233,22 @@ pub trait Cluster: Send + Sync {
     /// Writes; answers with the object as it is now (none after a delete that completed).
     async fn write(&self, write: &Write) -> Result<Option<Object>, ApiError>;
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::secret::SECRET;
+
+    #[test]
+    fn a_list_never_holds_the_content_of_a_secret_whatever_is_asked_for() {
+        let secret =
+            || Object(json!({"metadata": {"name": "s", "namespace": "ns"}, "data": {"key": "c2VjcmV0"}}));
+        let whole = Listing::all(&SECRET, "ns");
+        for listing in [whole.clone(), whole.parts(&["/data", "/data/key"])] {
+            let kept = listing.kept(secret());
+            assert_eq!((kept.name(), kept.0.to_string().contains("c2VjcmV0")), ("s", false), "{listing:?}");
+        }
+    }
+}

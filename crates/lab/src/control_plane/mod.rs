@@ -286,6 +286,9 @@ fn controller_manager(dir: &Path, programs: &Programs, nodes: bool) -> Program {
             // With its defaults it needs minutes for a few hundred claims, and benchmarks would measure that.
             "--kube-api-qps=2000".into(),
             "--kube-api-burst=4000".into(),
+            // Elsewhere it is 15 seconds. So much shorter that tests do not wait for claims long, and long enough that they would notice a
+            // claim that is bound by this only.
+            "--pvclaimbinder-sync-period=5s".into(),
         ],
     };
     if nodes {

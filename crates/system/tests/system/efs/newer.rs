@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use aquifer_lab::efs::AccessPoint;
 use aquifer_lab::kit;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::Api;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::fleet;
@@ -39,6 +39,8 @@ const READER: User<'_> =
 pub struct Newer {
     pairs: BTreeMap<String, String>,
     sum: String,
+    /// The mark on the volume of `shelf` of what it was made as.
+    intent: Option<String>,
 }
 
 /// Makes them, and pods that use them.
@@ -68,28 +70,29 @@ pub async fn start(world: &World) -> Result<Newer> {
     let sum = writer.put(world, "/limited/file", "limited").await?;
     writer.end(world).await?;
     READER.sees(world, "/shelf/file", &sum).await?;
-    cannot_write(world).await?;
+    cannot_write(world, &READER).await?;
     ensure!(options(world, "shelf").await? == ["noatime", "ro"], "{:?}", options(world, "shelf").await?);
     let said = world.not_ready(MAY_NOT, "limited", "NotAllowed").await?;
     ensure!(said.contains(LIMITED), "{said}");
-    Ok(Newer { pairs: fleet::pairs(world).await?, sum })
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let intent = intent(&volumes.get(&volume(MAY, "shelf")).await?);
+    Ok(Newer { pairs: fleet::pairs(world).await?, sum, intent })
 }
 
 /// The earlier version is back: what pods have mounted stays as it is, and no pair is another one. But it does not know the fields.
 pub async fn outlive_the_rollback(world: &mut World, before: &Newer) -> Result<()> {
-    // It takes the mount options off the volume, so that who mounts it from now on can write.
+    // It writes the volume as it would have made it, and leaves the mount options as they are.
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
-    kit::until(&volumes, &volume(MAY, "shelf"), "has no mount options", |volume| {
-        volume.spec.as_ref().is_none_or(|spec| spec.mount_options.as_deref().unwrap_or_default().is_empty())
-    })
-    .await?;
-    cannot_write(world).await?;
+    kit::until(&volumes, &volume(MAY, "shelf"), "is written", |volume| intent(volume) != before.intent)
+        .await?;
+    ensure!(options(world, "shelf").await? == ["noatime", "ro"], "{:?}", options(world, "shelf").await?);
+    cannot_write(world, &READER).await?;
     let late = User::idle(MAY, "t6-late", "n3", 1, &["shelf"]);
     late.start(world).await?;
-    late.put(world, "/shelf/late", "late").await?;
+    cannot_write(world, &late).await?;
     late.end(world).await?;
     READER.sees(world, "/shelf/file", &before.sum).await?;
-    world.done("read-only: its pair is the one that was, running pods still cannot write, new ones can");
+    world.done("read-only: its pair is the one that was, and neither running pods nor new ones can write");
 
     // It looks for the claim at the usual name, and gives the volume up for which it finds none. The claim keeps the volume.
     kit::until(&volumes, &volume(MAY, "named"), "is to go", |volume| {
@@ -123,9 +126,10 @@ pub async fn outlive_the_rollback(world: &mut World, before: &Newer) -> Result<(
 pub async fn are_known_again(world: &mut World, before: &Newer) -> Result<()> {
     let said = world.not_ready(MAY, "named", "InUse").await?;
     ensure!(said.contains(KEEPER.name), "the pod is not named: {said}");
-    let shelf = world.ready(MAY, "shelf").await?;
+    let said = world.not_ready(MAY, "shelf", "InUse").await?;
+    ensure!(said.contains(READER.name), "the pod is not named: {said}");
+    let shelf = world.volumes(MAY).get("shelf").await?;
     ensure!(shelf.spec.read_only.is_none(), "the field has come back: {shelf:?}");
-    ensure!(options(world, "shelf").await?.is_empty(), "the options have come back");
     let denied = world.ready(MAY_NOT, "limited").await?;
     let allowed = kit::condition(&denied, "Allowed").unwrap_or_default();
     ensure!(allowed["status"] == "False", "{allowed}");
@@ -134,8 +138,12 @@ pub async fn are_known_again(world: &mut World, before: &Newer) -> Result<()> {
     KEEPER.goes_on(world, rounds).await?;
     fleet::is_the_same(world, &before.pairs).await?;
     world.done(
-        "no pair is another one; what was denied keeps its pair; what lost its claim name waits for its pod",
+        "no pair is another one; what was denied keeps its pair; what lost its claim name or its options waits for its pod",
     );
+
+    READER.end(world).await?;
+    world.ready(MAY, "shelf").await?;
+    ensure!(options(world, "shelf").await?.is_empty(), "the options have come back");
 
     KEEPER.end(world).await?;
     world.ready(MAY, "named").await?;
@@ -168,8 +176,12 @@ async fn options(world: &World, name: &str) -> Result<Vec<String>> {
     Ok(spec.mount_options.unwrap_or_default())
 }
 
-async fn cannot_write(world: &World) -> Result<()> {
-    let refused = READER.put(world, "/shelf/from-reader", "reader").await;
+fn intent(volume: &PersistentVolume) -> Option<String> {
+    volume.annotations().get("aquifer.storage/intent").cloned()
+}
+
+async fn cannot_write(world: &World, user: &User<'_>) -> Result<()> {
+    let refused = user.put(world, "/shelf/from-reader", "reader").await;
     let refused = refused.err().context("a pod has written to what is read-only")?;
     ensure!(format!("{refused:#}").contains("read-only file system"), "{refused:#}");
     Ok(())
