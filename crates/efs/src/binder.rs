@@ -81,9 +81,12 @@ fn bind(model: &Model, claim: &Object) {
         return;
     }
     if !claim.deleting() && (bound_to.is_empty() || bound_to == claim.uid()) {
-        let bound = json!({"namespace": claim.namespace(), "name": claim.name(), "uid": claim.uid()});
+        let bound = json!({"namespace": claim.namespace(), "name": claim.name(), "uid": claim.uid(),
+            "resourceVersion": claim.resource_version()});
         model.edit(&at, |doc| {
-            doc["spec"]["claimRef"] = bound;
+            if bound_to.is_empty() {
+                doc["spec"]["claimRef"] = bound;
+            }
             doc["status"]["phase"] = json!("Bound");
         });
         model.edit(&target, |doc| {

@@ -63,7 +63,8 @@ fn marks() -> impl Strategy<Value = OwnerMarks> {
 fn volume() -> impl Strategy<Value = VolumeFacts> {
     let data = (text(), prop::option::of(text()))
         .prop_map(|(file_system, access_point)| Data { file_system, access_point });
-    let claim = (key(), prop::option::of(uid())).prop_map(|(key, uid)| ClaimReference { key, uid });
+    let claim = (key(), prop::option::of(uid()), any::<bool>())
+        .prop_map(|(key, uid, since_creation)| ClaimReference { key, uid, since_creation });
     let head = (text(), identity(), text(), data, texts(), texts());
     let times = (prop::option::of(timestamp()), prop::option::of(timestamp()));
     let claim = (prop::option::of(claim), any::<bool>());

@@ -71,6 +71,9 @@ pub struct ClaimReference {
     pub key: Key,
     /// Its uid, when no other claim of that name will do.
     pub uid: Option<Uid>,
+    /// Whether the volume was made for this very claim. Kubernetes notes the version of the claim where it has bound the two itself, as it does
+    /// with what is restored and what earlier versions have made.
+    pub since_creation: bool,
 }
 
 /// A claim.
@@ -154,6 +157,8 @@ impl VolumeFacts {
         let claim = object.at("/spec/claimRef").map(|_| ClaimReference {
             key: Key::namespaced(object.text("/spec/claimRef/namespace"), object.text("/spec/claimRef/name")),
             uid: Some(object.text("/spec/claimRef/uid")).filter(|uid| !uid.is_empty()).map(Uid::new),
+            since_creation: !object.text("/spec/claimRef/uid").is_empty()
+                && object.text("/spec/claimRef/resourceVersion").is_empty(),
         });
         Self {
             name: object.name().to_owned(),

@@ -407,6 +407,29 @@ async fn a_strangers_claim_that_goes_does_not_hide_our_volume_that_no_cache_show
     assert!(volume_goes.is_some() && volume_goes < released, "{log:?}");
 }
 
+/// Kubernetes may delete an object although a finalizer was put on it in the same moment.
+#[tokio::test]
+async fn a_pair_that_nobody_has_used_goes_at_once_with_a_shared_volume_that_its_finalizer_did_not_keep() {
+    for (claim_is_gone, bound) in [(false, false), (true, false), (false, true)] {
+        let sim = start();
+        put(&sim, AP);
+        sim.settle().await;
+        if bound {
+            settle(&sim).await;
+        }
+        let now = json!(sim.now().to_string());
+        sim.model.edit(&volume(), |doc| doc["status"]["lastPhaseTransitionTime"] = now);
+        if claim_is_gone {
+            sim.model.delete(&claim());
+        }
+        sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
+        sim.model.delete(&shared());
+        sim.settle().await;
+        let stays = sim.model.object(&volume()).is_some_and(|volume| !volume.deleting());
+        assert_eq!(stays, bound, "claim gone: {claim_is_gone}: {:?}", sim.model.log());
+    }
+}
+
 #[tokio::test]
 async fn orphans_go() {
     let sim = ready().await;

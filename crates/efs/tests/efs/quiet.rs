@@ -1,5 +1,7 @@
 //! What it costs: the writes of a volume's life, and none at all when there is nothing to do.
 
+use std::ops::RangeInclusive;
+
 use anyhow::Result;
 use aquifer_efs::volumes::volume_name;
 use aquifer_engine::Key;
@@ -30,7 +32,7 @@ async fn a_volume_costs_few_writes_and_then_neither_resync_nor_restart_costs_any
         tenant.ready(name).await?;
     }
     test.settled().await?;
-    report("made", &test, &tenant, &names, mark, (4, 2))?;
+    report("made", &test, &tenant, &names, mark, (3..=4, 2))?;
 
     let mark = test.cluster.audit().mark()?;
     resync_volumes(&operator, VOLUMES).await?;
@@ -57,19 +59,19 @@ async fn a_volume_costs_few_writes_and_then_neither_resync_nor_restart_costs_any
         tenant.gone(name).await?;
     }
     test.settled().await?;
-    report("deleted", &test, &tenant, &names, mark, (3, 1))?;
+    report("deleted", &test, &tenant, &names, mark, (3..=3, 1))?;
     operator.crash();
     Ok(())
 }
 
-/// So many writes of objects for each SharedVolume, and no more of status than allowed.
+/// So many writes of objects for each SharedVolume (one less where Kubernetes has bound the claim before anything is noted on it), and no more of status than allowed.
 fn report(
     what: &str,
     test: &TestCluster,
     tenant: &Tenant,
     names: &[String],
     mark: Mark,
-    (objects, allowed): (usize, usize),
+    (objects, allowed): (RangeInclusive<usize>, usize),
 ) -> Result<()> {
     let writes = test.writes_since(mark)?;
     let mut most = 0;
@@ -81,10 +83,17 @@ fn report(
         let status = about.iter().filter(|call| call.subresource == "status").count();
         let line = |call: &&Call| format!("{} {} {}", call.verb, call.uri, call.code);
         let lines = || about.iter().map(line).collect::<Vec<_>>().join("\n");
-        assert_eq!(about.len() - status, objects, "writes of objects while {name} was {what}:\n{}", lines());
+        assert!(
+            objects.contains(&(about.len() - status)),
+            "writes of objects while {name} was {what}:\n{}",
+            lines()
+        );
         assert!(status <= allowed, "writes of status while {name} was {what}:\n{}", lines());
         most = most.max(status);
     }
-    println!("{} volumes {what}: {objects} writes of objects and at most {most} of status each", names.len());
+    println!(
+        "{} volumes {what}: {objects:?} writes of objects and at most {most} of status each",
+        names.len()
+    );
     Ok(())
 }
