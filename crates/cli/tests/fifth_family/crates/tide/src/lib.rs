@@ -61,7 +61,8 @@ impl Family for Sea {
         let group = aquifer_api::tide::GROUP;
         vec![
             Grant::namespace(NAMESPACE, "Tides: what users ask for.", rule(group, &["tides"], &READ)),
-            Grant::namespace(NAMESPACE, "Tides: what became of them.", rule(group, &["tides/status"], &["patch"])),
+            Grant::namespace(NAMESPACE, "Tides: what became of them.", rule(group, &["tides/status"], &["patch"]))
+                .abuse("say of tides what is not so"),
             Grant::cluster("Tides: which moons there are.", rule("moon.example", &["moons"], &["list"])),
             Grant {
                 account: Account::Server("tide-api"),
