@@ -221,7 +221,7 @@ fn orphans(world: &World, found: &Found<'_>, clock: Clock) -> Plan {
     let claims = found.claims.iter().filter(|_| found.volumes.is_empty()).filter_map(|claim| claim.made);
     let youngest = volumes.chain(claims).max();
     // What has begun to go cannot be adopted any more.
-    let may_be_adopted = !found.is_leaving() && !is_driver_unwanted(world) && !is_unused(found);
+    let may_be_adopted = !found.is_leaving() && !is_driver_unwanted(world) && !is_unused(world, found);
     if let Some(left) = clock.left(youngest).filter(|_| may_be_adopted) {
         return Plan::none().wake_after(left);
     }
@@ -230,10 +230,11 @@ fn orphans(world: &World, found: &Found<'_>, clock: Clock) -> Plan {
 
 /// Whether volumes are there that nobody can have used or restored: each was made for one claim, which was never bound, or is gone. Kubernetes may
 /// delete a SharedVolume although our finalizer was put on it in the same moment; what is made for it then is left so.
-fn is_unused(found: &Found<'_>) -> bool {
-    let bound = |uid: Option<&Uid>| {
-        found.claims.iter().any(|claim| Some(&claim.identity.uid) == uid && claim.was_bound())
-    };
+fn is_unused(world: &World, found: &Found<'_>) -> bool {
+    // All that are seen, also one whose marks are damaged.
+    let claims = world.claims.known().map(Vec::as_slice).unwrap_or_default();
+    let bound =
+        |uid: Option<&Uid>| claims.iter().any(|claim| Some(&claim.identity.uid) == uid && claim.was_bound());
     let unused = |volume: &&VolumeFacts| {
         volume.claim.as_ref().is_some_and(|claim| claim.since_creation && !bound(claim.uid.as_ref()))
     };

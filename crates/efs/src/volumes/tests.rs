@@ -410,7 +410,9 @@ async fn a_strangers_claim_that_goes_does_not_hide_our_volume_that_no_cache_show
 /// Kubernetes may delete an object although a finalizer was put on it in the same moment.
 #[tokio::test]
 async fn a_pair_that_nobody_has_used_goes_at_once_with_a_shared_volume_that_its_finalizer_did_not_keep() {
-    for (claim_is_gone, bound) in [(false, false), (true, false), (false, true)] {
+    for (claim_is_gone, bound, stripped) in
+        [(false, false, false), (true, false, false), (false, true, false), (false, true, true)]
+    {
         let sim = start();
         put(&sim, AP);
         sim.settle().await;
@@ -422,11 +424,18 @@ async fn a_pair_that_nobody_has_used_goes_at_once_with_a_shared_volume_that_its_
         if claim_is_gone {
             sim.model.delete(&claim());
         }
+        if stripped {
+            // A user has taken our marks off, and pods may use it all the same.
+            sim.model.edit(&claim(), |doc| {
+                doc["metadata"]["labels"] = json!({});
+                doc["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+            });
+        }
         sim.model.edit(&shared(), |doc| doc["metadata"]["finalizers"] = json!([]));
         sim.model.delete(&shared());
         sim.settle().await;
         let stays = sim.model.object(&volume()).is_some_and(|volume| !volume.deleting());
-        assert_eq!(stays, bound, "claim gone: {claim_is_gone}: {:?}", sim.model.log());
+        assert_eq!(stays, bound, "claim gone: {claim_is_gone}, stripped: {stripped}: {:?}", sim.model.log());
     }
 }
 
