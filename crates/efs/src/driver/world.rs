@@ -16,8 +16,7 @@ use crate::names::{driver, labels};
 
 /// What needed the driver this long ago is not asked again.
 const LIST_AGE: Duration = Duration::from_secs(1);
-/// What is looked at of a volume and of a SharedVolume: there may be very many, and users write SharedVolumes.
-const VOLUME_PARTS: [&str; 2] = ["/metadata/labels", "/spec/csi/driver"];
+/// What is looked at of a SharedVolume. Users write them, and hang on them what they like.
 const SHARED_PARTS: [&str; 1] = ["/metadata/finalizers"];
 
 /// The world of the driver.
@@ -62,7 +61,7 @@ fn needed_by(
     definition: &Seen<Option<DefinitionFacts>>,
     managed: bool,
 ) -> Seen<Vec<String>> {
-    let volumes = view.list_live(Listing::all(&VOLUME, "").parts(&VOLUME_PARTS), LIST_AGE).map(|volumes| {
+    let volumes = view.list_live(Listing::all(&VOLUME, ""), LIST_AGE).map(|volumes| {
         // Volumes for the driver of another owner do not need ours.
         let uses = |volume: &&Object| {
             let is_ours = volume.label(labels::OWNED) == Some("true");

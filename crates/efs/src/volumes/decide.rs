@@ -139,15 +139,17 @@ fn serve(
         let plan = match (begun.volume, begun.claim) {
             // The claim comes first, and the volume is for its very uid: no claim that a user makes meanwhile can get it.
             (None, None) => plan.stage(vec![claim_step]).look_again(),
-            _ => plan.stage(vec![volume_step]).stage(vec![claim_step]),
+            // Of a restored volume the marks come last: with ours and without a claim it would be half a pair that is made anew.
+            (Some(_), None) => plan.stage(vec![claim_step]).stage(vec![volume_step]),
+            (_, Some(_)) => plan.stage(vec![volume_step]).stage(vec![claim_step]),
         };
         return plan.status(conditions::provisioning(world, found.pair()));
     }
     tear_down(world, found, clock.now)
 }
 
-/// The steps that delete claims of ours on a volume at our name that is not ours: those that were never bound, and where that volume is being
-/// deleted, also the one that it waits for. While pods may use it, the claim stays.
+/// The steps that delete claims of ours, or of an earlier SharedVolume of the name, on a volume at our name that is not ours: those that were
+/// never bound, and when that volume is being deleted, also one that was bound, because the volume waits for it.
 fn claims_on_foreign(subject: &Subject, world: &World, found: &Found<'_>) -> Vec<Step> {
     let name = volume_name(&subject.key);
     if !found.foreign.contains(&VOLUME.at("", &name)) {
@@ -155,7 +157,7 @@ fn claims_on_foreign(subject: &Subject, world: &World, found: &Found<'_>) -> Vec
     }
     let volume = world.volumes.known().into_iter().flatten().find(|volume| volume.name == name);
     let volume_goes = volume.is_some_and(|volume| volume.deleting.is_some());
-    let claims = found.claims_ours.iter().filter(|claim| claim.deleting.is_none() && claim.volume == name);
+    let claims = found.claims.iter().filter(|claim| claim.deleting.is_none() && claim.volume == name);
     let claims = claims.filter(|claim| !claim.was_bound() || volume_goes);
     claims.map(|claim| Step::delete(CLAIM.key(&claim.key), claim.identity.clone())).collect()
 }
@@ -228,8 +230,8 @@ fn orphans(world: &World, found: &Found<'_>, clock: Clock) -> Plan {
     delete_all(Plan::none(), found, Step::delete).wake_after(recheck(found, clock.now))
 }
 
-/// Whether volumes are there that nobody can have used or restored: each was made for one claim, which was never bound, or is gone. Kubernetes may
-/// delete a SharedVolume although our finalizer was put on it in the same moment; what is made for it then is left so.
+/// Whether all that is there was made by us and serves nobody: each volume was made for one claim, which was never bound, or is gone, and there
+/// is no other claim. Kubernetes may delete a SharedVolume although our finalizer was put on it in the same moment; what is made for it then is left so.
 fn is_unused(world: &World, found: &Found<'_>) -> bool {
     // All that are seen, also one whose marks are damaged.
     let claims = world.claims.known().map(Vec::as_slice).unwrap_or_default();
@@ -238,7 +240,12 @@ fn is_unused(world: &World, found: &Found<'_>) -> bool {
     let unused = |volume: &&VolumeFacts| {
         volume.claim.as_ref().is_some_and(|claim| claim.since_creation && !bound(claim.uid.as_ref()))
     };
-    !found.volumes.is_empty() && found.volumes.iter().all(unused)
+    let of_a_volume = |claim: &&ClaimFacts| {
+        found.volumes.iter().any(|volume| volume.claim_uid() == Some(&claim.identity.uid))
+    };
+    !found.volumes.is_empty()
+        && found.volumes.iter().all(unused)
+        && found.claims.iter().all(|claim| of_a_volume(claim) && !claim.was_bound())
 }
 
 /// The SharedVolume is being deleted: claim and volume go, and only when both are really gone is it released.

@@ -93,12 +93,11 @@ fn copy(from: &Value, into: &mut Value, path: &str) {
         return;
     };
     if step == "*" {
-        let elements = from.as_array().into_iter().flatten().map(|element| {
-            let mut kept = Value::Null;
-            copy(element, &mut kept, rest);
-            kept
-        });
-        *into = elements.collect();
+        let elements = from.as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut kept = if let Value::Array(kept) = into.take() { kept } else { Vec::new() };
+        kept.resize(elements.len(), Value::Null);
+        elements.iter().zip(&mut kept).for_each(|(element, kept)| copy(element, kept, rest));
+        *into = Value::Array(kept);
     } else if let Some(found) = from.get(step) {
         copy(found, &mut into[step], rest);
     }
@@ -212,8 +211,9 @@ mod tests {
     fn of_the_elements_of_a_list_only_what_is_asked_for_is_kept() {
         let volumes = json!([{"name": "a", "claim": {"name": "c", "more": 1}}, {"name": "b"}, {"claim": {"name": "d"}}]);
         let pod = Object(json!({"metadata": {"name": "p"}, "spec": {"volumes": volumes, "node": "n"}}));
-        let left = reduced(&pod, &["/spec/volumes/*/claim/name".to_owned(), "/spec/none/*/x".to_owned()]);
-        let kept = json!([{"claim": {"name": "c"}}, null, {"claim": {"name": "d"}}]);
+        let parts = ["/spec/volumes/*/claim/name", "/spec/volumes/*/name", "/spec/none/*/x"];
+        let left = reduced(&pod, &parts.map(str::to_owned));
+        let kept = json!([{"claim": {"name": "c"}, "name": "a"}, {"name": "b"}, {"claim": {"name": "d"}}]);
         assert_eq!(left.0, json!({"metadata": {"name": "p"}, "spec": {"volumes": kept}}));
     }
 
