@@ -272,18 +272,27 @@ async fn a_claim_with_forged_marks_takes_over_no_volume_of_others() {
 }
 
 #[tokio::test]
-async fn a_restored_volume_is_adopted_also_when_its_claim_is_refused_at_first() {
+async fn a_restored_volume_is_adopted_also_when_a_write_of_its_adoption_is_refused_at_first() {
     let backup = Backup::taken().await;
-    let sim = start();
-    backup.restore(&sim, &volume());
-    let before = uid(&sim, &volume());
-    sim.model.refuse(&claim(), ApiError::Forbidden("a quota".into()));
-    backup.restore(&sim, &shared());
-    for _ in 0..3 {
+    for refused in [claim(), volume()] {
+        let sim = start();
+        backup.restore(&sim, &volume());
+        let before = uid(&sim, &volume());
+        sim.model.refuse(&refused, ApiError::Forbidden("no".into()));
+        backup.restore(&sim, &shared());
+        for _ in 0..3 {
+            sim.settle().await;
+        }
+        assert_eq!(reason(&sim), "AccessDenied");
+        binder(&sim.model);
         sim.settle().await;
+        sim.model.admit(&refused);
+        settle(&sim).await;
+        assert_eq!(
+            (reason(&sim).as_str(), uid(&sim, &volume())),
+            ("Bound", before),
+            "{refused}: {:?}",
+            sim.model.log()
+        );
     }
-    assert_eq!(reason(&sim), "AccessDenied");
-    sim.model.admit(&claim());
-    settle(&sim).await;
-    assert_eq!((reason(&sim).as_str(), uid(&sim, &volume())), ("Bound", before), "{:?}", sim.model.log());
 }
