@@ -231,7 +231,7 @@ fn orphans(world: &World, found: &Found<'_>, clock: Clock) -> Plan {
 }
 
 /// Whether all that is there was made by us and serves nobody: each volume was made for one claim, which was never bound, or is gone, and there
-/// is no other claim. Kubernetes may delete a SharedVolume although our finalizer was put on it in the same moment; what is made for it then is left so.
+/// is no other claim. It is left when Kubernetes deletes a SharedVolume although our finalizer was put on it in the same moment.
 fn is_unused(world: &World, found: &Found<'_>) -> bool {
     // All that are seen, also one whose marks are damaged.
     let claims = world.claims.known().map(Vec::as_slice).unwrap_or_default();
